@@ -15,8 +15,8 @@ use crate::packages::cargo;
 use crate::stages::{run, title};
 use crate::summary::Summary;
 use crate::{
-    arch, bench, crash, dax_machine, formats, fuzz, mem_matrix, miri, privilege, python, readme, sanitize,
-    simulate, tidy, Outcome, Stop,
+    arch, bench, crash, dax_machine, formats, fuzz, mem_matrix, miri, nodes, privilege, python, readme,
+    sanitize, simulate, tidy, Outcome, Stop,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,6 +72,7 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("chromium", "/usr/bin/chromium"),
     ("fio", "/usr/bin/fio"),
     ("gfortran", "/usr/bin/gfortran"),
+    ("iproute2", "/usr/sbin/ip"),
     ("libjemalloc2", "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"),
     ("libpmem-dev", "/usr/include/libpmem.h"),
     ("slurm-client", "/usr/bin/sbatch"),
@@ -187,6 +188,7 @@ impl Run<'_> {
         self.check("no simulator in what ships", simulate::ships_nothing);
         privilege::stage(self);
         mem_matrix::stage(self);
+        self.check("nodes of a test bed", nodes::trial);
         let wanted = dax_machine::tests::Wanted { cuts: CUTS, only: None, whole: long };
         dax_machine::tests::stage(self.root, wanted, &mut self.summary);
         if long {
@@ -451,7 +453,7 @@ impl Run<'_> {
     }
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     let output = Command::new("id").arg("-u").output();
     output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }

@@ -16,6 +16,7 @@ mod formats;
 mod fuzz;
 mod mem_matrix;
 mod miri;
+mod nodes;
 mod packages;
 mod privilege;
 mod python;
@@ -44,8 +45,9 @@ usage: cargo xtask TASK
   simulate [--minutes N | --points N] [--seed N] [--jobs N]
                               spaces under simulated processes that are switched, stopped and killed between any two
                               accesses to shared words and any two system calls, seed after seed
-  simulate --mutations [--points N]
-                              the same with one store, load, wake-up or lock done wrongly, which must be noticed
+  simulate --mutations | --pressure [--points N] [--only TEXT]
+                              the same with one store, load, wake-up, lock or flush done wrongly, which must be noticed;
+                              with nothing wrong and much happening at the same places
   simulate -- ARGUMENTS       one run, as the line that a failure prints says
   dax-machine [OPTIONS] -- COMMAND
                               runs a command in an emulated machine with persistent memory and two sockets
@@ -54,6 +56,8 @@ usage: cargo xtask TASK
   mem-matrix [--small] [--only NAME] [--user root|nobody|both] [--kills N]
                               real programs plain and under `forebay mem`: output and files must be the same, no more
                               in memory than budget and 32 MiB; --kills: runs that are killed leave nothing
+  nodes N [--delay TIME] [--loss PERCENT] [--rate BITS] [--veth] -- COMMAND
+                              a command on N nodes that are namespaces of this machine; --tests: what they promise
   sanitize [address | thread] the tests of tier, log and space under the compiler's sanitizers
   miri                        the parts of the crates that compute only, under Miri
   fuzz [--seconds N] [TARGET ...]
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
         ["crash", rest @ ..] => crash::run_task(&root, rest),
         ["simulate", rest @ ..] => simulate::run_task(&root, rest),
         ["sanitize", rest @ ..] => sanitize::run_task(&root, rest),
+        ["nodes", rest @ ..] => nodes::run_task(&root, rest),
         ["mem-matrix", rest @ ..] => mem_matrix::run(&root, rest),
         ["miri"] => miri::run_task(&root),
         ["fuzz", rest @ ..] => fuzz::run_task(&root, rest),

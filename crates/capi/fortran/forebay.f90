@@ -1453,7 +1453,7 @@ contains
     wanted = 0
     if (present(bytes)) wanted = bytes
     if (present(bytes) .and. wanted <= 0) then
-      call finish(FB_USAGE, stat, errmsg, 'a region has at least one byte')
+      call finish(FB_USAGE, stat, errmsg, 'the size of a region must be at least one byte')
       return
     end if
     tier_text = c_null_ptr

@@ -501,93 +501,96 @@ int fb_options_new(fb_options **options);
 /**
  * Sets one option; both key and value are texts. Does not block.
  *
- * Who this process is:
- * - "rank" (a whole number; default: what the launcher says, else 0; FOREBAY_RANK): Rank of this process in
- *   its group. Together with "size", or neither of them: then a launcher says both (srun, flux, mpiexec).
- * - "size" (a whole number; default: what the launcher says, else 1; FOREBAY_SIZE): Number of processes of the
+ * Process:
+ * - "rank" (a whole number; default: from the launcher, else 0; FOREBAY_RANK): Rank of this process in its
+ *   group. Must be given together with "size"; without them a launcher provides both (srun, flux, mpiexec).
+ * - "size" (a whole number; default: from the launcher, else 1; FOREBAY_SIZE): Number of processes of the
  *   group.
  * - "component" (1 to 64 bytes; default: the name of the program; FOREBAY_COMPONENT): Name of the component;
  *   of a reader: its reader group.
  *
- * How the space is made, by the first writer that opens it; later ones must agree:
- * - "channel" ("space", "files"; default: space; FOREBAY_CHANNEL_KIND): What carries the data. "files" is the
- *   baseline to compare with: one file per object, the same interface.
- * - "tier" ("dram", "numa:N", "numa:N+M", "file", "direct", "pmem"; default: what the folder is on, else dram;
- *   FOREBAY_TIER): Tier of a new space. "dram" is shared memory, "numa:N" that of one node of the machine,
- *   "numa:N+M" its pages in turn on several; "file" the page cache of a file system, "direct" the disk past
- *   it, "pmem" a directly mapped file system.
- * - "quota" (bytes, as 512MiB; default: a quarter of what is free when the space is made; FOREBAY_QUOTA): Most
- *   bytes that a new space may hold. A hard limit: a writer that is ahead waits for its readers, or does what
- *   "when_full" says.
+ * Creation of a space (set by the first writer; later writers must agree):
+ * - "channel" ("space", "files"; default: space; FOREBAY_CHANNEL_KIND): How the data are stored. "files": one
+ *   file per object, the baseline for comparisons, with the same interface.
+ * - "tier" ("dram", "numa:N", "numa:N+M", "file", "direct", "pmem"; default: that of the directory, else dram;
+ *   FOREBAY_TIER): Tier of a new space. "dram": shared memory; "numa:N": memory of node N; "numa:N+M": pages
+ *   interleaved over several nodes; "file": the page cache of a file system; "direct": direct I/O; "pmem": a
+ *   directly mapped file system.
+ * - "quota" (bytes, as 512MiB; default: a quarter of the free space when the space is created; FOREBAY_QUOTA):
+ *   Limit of the bytes of a new space. A hard limit: a writer that is ahead waits for its readers, or does
+ *   what "when_full" says.
  * - "spill" (DIRECTORY[,quota=SIZE][,tier=KIND], with ; between several; default: none; FOREBAY_SPILL): Lower
- *   tiers of a new space, the faster first. They take what does not fit into the first:
- *   "/scratch/me,quota=20GiB", with ";" between several.
+ *   tiers of a new space, the faster first. They take the data that exceed the first:
+ *   "/scratch/me,quota=20GiB", several separated by ";".
  * - "when_full" ("block", "spill", "drop_oldest", "error"; default: spill with lower tiers, else block;
- *   FOREBAY_WHEN_FULL): What a full new space leads to. With "block" writers wait until their deadline; with
- *   "spill" older data move down; with "drop_oldest" the oldest complete versions that no reader holds go,
- *   read or not; with "error" the put fails at once.
+ *   FOREBAY_WHEN_FULL): What happens when a new space is full. "block": writers wait until their deadline;
+ *   "spill": older data are moved to a lower tier; "drop_oldest": the oldest complete versions that no reader
+ *   holds are dropped, read or not; "error": the put fails at once.
  * - "segment" (bytes, as 512MiB; default: grows with the lane; FOREBAY_SEGMENT): Bytes that a writer allocates
- *   at once. Without it as much as it holds already, from 256 KiB to 64 MiB or a quarter of its share of the
+ *   at once. Without it: as much as it already has, from 256 KiB to 64 MiB or a quarter of its share of the
  *   quota.
  * - "horizon" ("none", "epoch", "write"; default: none; FOREBAY_HORIZON): When stores are made persistent.
- *   "none": never by us; "epoch": once per version, before it is complete; "write": with every store.
+ *   "none": not by Forebay; "epoch": once per version, before it is complete; "write": with every store.
  * - "retention" ("released", "last:K", "forever"; default: released; FOREBAY_RETENTION): When a complete
- *   version goes. "released": when every registered reader has released it; "last:K": as soon as K newer ones
- *   are complete; "forever": never.
- * - "checksum" ("true", "false"; default: true; FOREBAY_CHECKSUM): CRC-32C of every payload. It can be turned
- *   off at horizon "none" only.
+ *   version is dropped. "released": when all registered readers have released it; "last:K": when K newer
+ *   versions are complete; "forever": never.
+ * - "checksum" ("true", "false"; default: true; FOREBAY_CHECKSUM): CRC-32C of every payload. Can be turned off
+ *   at horizon "none" only.
  *
- * Of a writer:
- * - "batch" (4KiB to 64MiB; default: none; FOREBAY_BATCH): Bytes to which writers gather small objects of a
- *   step. They are gathered in memory, and the tier gets them with one write. A step's data count when it
- *   ends, as without. Not at horizon "write", nor in files.
- * - "mode" ("w", "a", "x"; default: w): What becomes of a space that is there already. "w" starts over, "a"
- *   goes on behind what is complete, "x" refuses.
- * - "replace" ("true", "false"; default: false): With mode "w", also a space goes whose writers died. It goes
- *   although it holds versions that no reader has read.
+ * Writer:
+ * - "batch" (4KiB to 64MiB; default: none; FOREBAY_BATCH): Size of the batches in which writers collect small
+ *   objects of a step. A batch is collected in memory and written to the tier with one operation. Durability
+ *   does not change: data of a step are acknowledged when the step ends. Invalid at horizon "write" and in
+ *   channels of files.
+ * - "mode" ("w", "a", "x"; default: w): What happens to an existing space. "w": start over; "a": continue
+ *   after the complete versions; "x": fail.
+ * - "replace" ("true", "false"; default: false): With mode "w": also replace a space whose writers died. It is
+ *   replaced although it has versions that no reader has read.
  * - "readers" (NAME:SIZE, with , between several; default: none; FOREBAY_READERS): Reader groups that will
- *   come, with their sizes. Versions wait for them, and they keep a cursor.
+ *   join, with their sizes. Versions are kept for them, and they keep a cursor.
  *
- * Of a reader:
- * - "group" (1 to 64 bytes; default: the component): The reader group that this rank reads for, which keeps a
- *   cursor. Opened again, also after a kill or a reboot, it goes on behind the last version that all its ranks
- *   ended. Without it: the component, which keeps a cursor if a writer's "readers" names it.
- * - "observer" ("true", "false"; default: false): Looks without being a registered reader. It holds no cursor
- *   and no process waits for it; versions are not kept for it, except those that it holds a view of.
- * - "verify" ("first", "always", "never"; default: first): When the checksums of what is read are compared.
- *   "first": once per record and process.
- * - "latest" ("true", "false"; default: false): Starts at the newest complete version, and skips to the newest
+ * Reader:
+ * - "group" (1 to 64 bytes; default: the component): Reader group of this rank; the group keeps a cursor. A
+ *   group that is opened again, also after a kill or a reboot, continues after the last version that all its
+ *   ranks ended. Without "group": the component, which keeps a cursor if a writer's "readers" names it.
+ * - "observer" ("true", "false"; default: false): Open without registering as a reader. An observer has no
+ *   cursor; no writer waits for it, and no version is kept for it, except those of which it holds a view.
+ * - "verify" ("first", "always", "never"; default: first): When checksums are verified on read. "first": once
+ *   per record and process.
+ * - "latest" ("true", "false"; default: false): Start at the newest complete version, and skip to the newest
  *   at each step.
- * - "finished" ("true", "false"; default: false): Streams a space also when its writers had ended before, in
- *   another run. Without it the first step waits for writers of this one.
+ * - "finished" ("true", "false"; default: false): Stream a space also when its writers ended before, in
+ *   another run. Without it the first step waits for new writers.
  *
- * Of writers and readers:
- * - "timeout" (seconds; default: 60; FOREBAY_TIMEOUT): Seconds until a blocking call gives up. The error names
- *   who is missing. Of calls that are given a time of their own it does not count.
- * - "scope" ("job", "node"; default: job; FOREBAY_SCOPE): What rank and size count in a job of several nodes.
- *   With "job" such a job is refused; with "node" only the ranks of this node are served.
- * - "absent" ("hold", "drop", "error"; default: as it was said before, else hold): What a reader group that
- *   keeps a cursor means to the writers while it is away. With "hold" versions from its cursor on are kept,
- *   and a writer that finds the quota full waits and names the group; with "drop" they go without it, and it
- *   learns how many it missed; with "error" the next step of a writer fails. A reader says it of its group, a
- *   writer of those in "readers".
+ * Writer and reader:
+ * - "timeout" (seconds; default: 60; FOREBAY_TIMEOUT): Timeout of blocking calls in seconds. The error names
+ *   the missing process. Calls with a timeout argument ignore it.
+ * - "scope" ("job", "node"; default: job; FOREBAY_SCOPE): What rank and size refer to in a job of several
+ *   nodes. "job": such a job is refused; "node": the ranks of this node are coupled.
+ * - "absent" ("hold", "drop", "error"; default: the previous value, else hold): What writers do while a reader
+ *   group that keeps a cursor is away. "hold": versions from its cursor on are kept, and a writer that finds
+ *   the quota full waits and names the group; "drop": versions are dropped, and the group learns how many it
+ *   missed; "error": the next step of a writer fails. A reader sets it for its group, a writer for those in
+ *   "readers".
  *
- * Of a checkpoint:
- * - "levels" (a place with its options, as file,keep=3; with ; between several; default: file): Where steps
- *   go, the fastest first. A tier ("dram", "numa:N", "file", "direct", "pmem"), a directory, or
- *   "s3://BUCKET/PREFIX"; behind it what goes for this level alone, as in "file,keep=3": "keep=N" newest steps
- *   stay, "every=N" keeps each N-th for good, "best=K" or "best=K:largest" the K best by the metric of the
- *   save; "+partner", "+xor:N" or "+rs:K+M" right behind the place is redundancy between nodes.
+ * Checkpoint:
+ * - "levels" (a level with its options, as in file,keep=3; with ; between several; default: file): Levels of
+ *   the checkpoint, the fastest first. A level is a tier ("dram", "numa:N", "file", "direct", "pmem"), a
+ *   directory or "s3://BUCKET/PREFIX", optionally "+partner", "+xor:N" or "+rs:K+M" (redundancy between
+ *   nodes), then options, as in "file,keep=3": "keep=N" retains the N newest steps, "every=N" each N-th
+ *   permanently, "best=K" or "best=K:largest" the K best by the metric of the save.
  * - "when" (steps:N, seconds:S, optimum, optimum:MTBF, signal; with ; between several; default: optimum): When
- *   "need" says yes. After so many steps, so many seconds, at the optimum for a mean time between failures in
- *   seconds, or when the job is about to end (SIGTERM, SIGUSR1); any of them.
- * - "incremental" (a whole number; default: 0): Every so many steps a full one, and between them what has
- *   changed; 0: all are full. Of levels that are no memory and do not say it themselves.
- * - "compress" (none, zstd, zstd:LEVEL; default: none): How chunks are compressed. Of levels that are no
- *   memory and do not say it themselves.
- * - "memory" (bytes, as 512MiB; default: two steps): Most bytes of memory that this process's part may take in
- *   a level of memory.
- * - "program" (text; default: none): The program: a directory that another one saves into is refused.
+ *   "need" returns true. After a number of steps, after a number of seconds, at the optimum for a mean time
+ *   between failures in seconds, or when the job is about to end (SIGTERM, SIGUSR1). One rule that applies is
+ *   enough.
+ * - "incremental" (a whole number; default: 0): Interval of full steps; the steps between them contain changes
+ *   only. 0: all steps are full. For levels that are not in memory and do not set it themselves.
+ * - "compress" (none, zstd, zstd:LEVEL; default: none): Compression of chunks. For levels that are not in
+ *   memory and do not set it themselves.
+ * - "memory" (bytes, as 512MiB; default: two steps): Limit of the memory of this process's part in a level in
+ *   memory.
+ * - "program" (text; default: none): Name of the program: a directory into which another program saves is
+ *   refused.
  *
  * A checkpoint takes "rank", "size", "scope" and "timeout" of these, and its own.
  *

@@ -93,8 +93,8 @@ pub unsafe extern "C" fn fb_pool_statistic(
             "table_bytes" => seen.table_bytes,
             "budget" => seen.budget,
             _ => {
-                return Err(Error::new(Kind::UnknownKey, format!("there is no statistic `{name}`"))
-                    .hint(format!("they are {}", STATISTICS.join(", "))))
+                return Err(Error::new(Kind::UnknownKey, format!("unknown statistic `{name}`"))
+                    .hint(format!("available: {}", STATISTICS.join(", "))))
             }
         };
         place.set(value);
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn fb_array_open(
             "r+" | "a+" | "x+" => Mode::ReadWrite,
             _ => {
                 return Err(
-                    Error::new(Kind::Usage, format!("there is no mode {mode:?}")).hint("r, r+, a+, x+ or c")
+                    Error::new(Kind::Usage, format!("invalid mode {mode:?}")).hint("r, r+, a+, x+ or c")
                 )
             }
         };
@@ -315,8 +315,8 @@ pub unsafe extern "C" fn fb_array_tiles(
         };
         if write != 0 {
             if !tiles.is_null() {
-                return Err(Error::new(Kind::Usage, "tiles that are changed come in order")
-                    .hint("give NULL for tiles, or pin the ones you mean"));
+                return Err(Error::new(Kind::Usage, "a list of tiles cannot be combined with write")
+                    .hint("pass NULL for tiles to visit all of them in order, or pin single tiles"));
             }
             for tile in array.tiles_mut() {
                 let mut tile = tile?;
@@ -461,8 +461,8 @@ fn make(pool: &Pool, path: &Path, options: &ArrayOptions) -> Result<Array> {
         None => None,
     };
     let total = total.ok_or_else(|| {
-        Error::new(Kind::Usage, format!("{} is to be made, but how long?", path.display()))
-            .hint("give the number of bytes")
+        Error::new(Kind::Usage, format!("the size of the new file {} is missing", path.display()))
+            .hint("pass the number of bytes")
     })?;
     let backing = FileBacking::create(path, total)?;
     Array::open(pool, Arc::new(backing), options).inspect_err(|_| {

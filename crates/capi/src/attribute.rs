@@ -169,5 +169,5 @@ pub(crate) fn double_of(value: &Attribute) -> Option<f64> {
 
 fn other(key: &str, wanted: &str) -> Error {
     Error::new(Kind::BufferMismatch, format!("attribute {key} is not {wanted}"))
-        .hint("ask with the fb_attribute_get_ function of its type")
+        .hint("use the fb_attribute_get_ function of its type")
 }

@@ -358,8 +358,8 @@ pub unsafe extern "C" fn fb_checkpoint_statistic(
             "carried_s" => seen.carried_s,
             "restore_s" => seen.restore_s,
             _ => {
-                return Err(Error::new(Kind::UnknownKey, format!("there is no statistic `{name}`"))
-                    .hint(format!("they are {}", MEASURED.join(", "))))
+                return Err(Error::new(Kind::UnknownKey, format!("unknown statistic `{name}`"))
+                    .hint(format!("available: {}", MEASURED.join(", "))))
             }
         });
         Ok(FB_OK)
@@ -396,7 +396,7 @@ unsafe fn save(checkpoint: *mut fb_checkpoint, step: u64, metric: Option<f64>) -
 impl fb_checkpoint {
     fn level(&self, level: c_int) -> Result<usize> {
         usize::try_from(level).ok().filter(|at| *at < self.levels.len()).ok_or_else(|| {
-            Error::new(Kind::Usage, format!("there is no level {level}")).with("levels", self.levels.len())
+            Error::new(Kind::Usage, format!("level {level} does not exist")).with("levels", self.levels.len())
         })
     }
 }
@@ -429,7 +429,7 @@ impl State {
         }
         if let Some(lost) = restored.lost {
             eprintln!(
-                "forebay: step {lost} had been saved and is lost; going on from step {}",
+                "forebay: warning: step {lost} was saved and is lost; continuing from step {}",
                 restored.step
             );
         }

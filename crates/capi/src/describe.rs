@@ -204,5 +204,5 @@ unsafe fn described(
 
 fn other(key: &str, wanted: &str) -> Error {
     Error::new(Kind::BufferMismatch, format!("attribute {key} is not {wanted}"))
-        .hint("ask with the fb_described_ function of its type")
+        .hint("use the fb_described_ function of its type")
 }

@@ -105,7 +105,7 @@ pub(crate) fn same(name: &str, wanted: c_int, stored: Dtype) -> Result<()> {
     }
     Err(Error::new(Kind::BufferMismatch, format!("variable {name} holds {}", stored.name()))
         .with("asked_for", dtype_of(wanted)?.name())
-        .hint("fb_variable_info says dtype and shape; FB_ANY takes the bytes as they are"))
+        .hint("fb_variable_info returns dtype and shape; FB_ANY copies the bytes without conversion"))
 }
 
 #[cfg(test)]

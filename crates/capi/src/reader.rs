@@ -309,7 +309,7 @@ pub unsafe extern "C" fn fb_get_many(
         if object * objects != bytes {
             return Err(Error::new(
                 Kind::BufferMismatch,
-                "the buffer cannot be shared equally by the objects",
+                "the size of the buffer is not a multiple of the number of objects",
             )
             .with("objects", objects)
             .with("buffer_bytes", bytes));

@@ -102,12 +102,12 @@ fn last(get: impl FnOnce(&LastError) -> *const c_char) -> *const c_char {
 }
 
 /// Hints of the library below name its own functions; these are the ones of C, longer phrases first.
-const C_NAMES: [(&str, &str); 19] = [
+const C_NAMES: [(&str, &str); 18] = [
     ("call begin_step to begin reading", "call fb_begin_read to begin reading"),
-    ("beginning a step", "in fb_begin_read"),
+    ("of open or begin_step", "at opening or in fb_begin_read"),
     ("call begin_step first", "call fb_begin_step first"),
-    ("end or abort it first", "call fb_end_step or fb_abort_step first"),
-    ("end it first", "call fb_end_read first"),
+    ("call end_step or abort_step first", "call fb_end_step or fb_abort_step first"),
+    ("call end_step first", "call fb_end_read first"),
     ("call resume()", "call fb_resume()"),
     ("replace=true", "the option \"replace\" set to \"true\""),
     ("finished=true", "the option \"finished\" set to \"true\""),
@@ -119,8 +119,7 @@ const C_NAMES: [(&str, &str); 19] = [
     ("persist(range)", "fb_persist()"),
     ("commit every reservation, or abort the step", "call fb_commit for each, or fb_abort_step"),
     ("kind = \"space\"", "option \"channel\" set to \"space\""),
-    ("channel \"space\"", "option \"channel\" set to \"space\""),
-    ("leave `batch` out", "leave the option \"batch\" out"),
+    ("omit `batch`", "omit the option \"batch\""),
     ("pass rank and size", "set the options \"rank\" and \"size\""),
 ];
 

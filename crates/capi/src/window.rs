@@ -148,8 +148,8 @@ pub unsafe extern "C" fn fb_window_statistic(
             "resident_peak" => seen.resident_peak,
             "failures" => seen.failures,
             _ => {
-                return Err(Error::new(Kind::UnknownKey, format!("there is no statistic `{name}`"))
-                    .hint(format!("they are {}", COUNTS.join(", "))))
+                return Err(Error::new(Kind::UnknownKey, format!("unknown statistic `{name}`"))
+                    .hint(format!("available: {}", COUNTS.join(", "))))
             }
         };
         place.set(value);
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn fb_window_advise(
                 "done_with" => window.done_with(range),
                 "normal" | "random" | "sequential" => window.advise(hint.parse()?),
                 _ => {
-                    return Err(Error::new(Kind::UnknownKey, format!("there is no hint `{hint}`"))
+                    return Err(Error::new(Kind::UnknownKey, format!("unknown hint `{hint}`"))
                         .hint("prefetch, will_stream, done_with, normal, random or sequential"))
                 }
             }

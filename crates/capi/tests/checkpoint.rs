@@ -32,7 +32,7 @@ fn c_saves_restores_and_is_refused() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("forebay: step 2 of run 1 in "), "{told}");
     assert!(
-        told.contains("forebay: step 2 had been saved and is lost; going on from step 1\n"),
+        told.contains("forebay: warning: step 2 was saved and is lost; continuing from step 1\n"),
         "an older step is never taken without a word: {told}"
     );
 }

@@ -10,7 +10,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_log::{Dims, Dtype, NdBox};
 use forebay_tier::adapter::fault::FaultCounts;
@@ -21,16 +21,16 @@ use forebay_tier::{Error, Kind, Result, TierKind};
 
 use crate::drain::{Drain, Job};
 use crate::format::{StepId, Variable, NAME_BYTES_MAX};
-use crate::keep::check_metric;
-use crate::level::{arrange, Level, Piece};
-use crate::load::Wanted;
-use crate::memory::attend;
+use crate::level::keep::check_metric;
+use crate::level::load::Wanted;
+use crate::level::{arrange, Level, LevelInfo, Piece};
 use crate::options::Asked;
 use crate::place::{is_pattern, make_own, of_node, Directory, Objects, Own, Place};
-use crate::redundancy::is_protected;
 use crate::restore::{Restored, Search};
-use crate::run::{Comer, LevelInfo, Run};
-use crate::when::Policy;
+use crate::run::memory::attend;
+use crate::run::{Comer, Run};
+use crate::when::statistics::{follow, Statistics};
+use crate::when::{advice, Policy};
 use crate::Options;
 
 /// See the file's head.
@@ -58,30 +58,6 @@ pub struct Checkpoint {
     _attended: Vec<SlotGuard>,
 }
 
-/// What a checkpoint did so far in this process.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Statistics {
-    /// Calls of `save` that returned a step.
-    pub saves: u64,
-    /// How long they kept the program from going on.
-    pub blocked: Duration,
-    /// Seconds that a save blocks, of late: a mean in which each save counts twice as much as the one before it did.
-    pub cost_s: f64,
-    /// The same for the way down to the last level.
-    pub carried_s: f64,
-    /// Seconds that the last restore took.
-    pub restore_s: f64,
-}
-
-/// A mean that follows what changes.
-pub(crate) fn follow(mean: f64, seen: f64) -> f64 {
-    if mean == 0.0 {
-        seen
-    } else {
-        (mean + seen) / 2.0
-    }
-}
-
 impl Checkpoint {
     /// Opens the checkpoint directory `path`, made if it is missing, as one rank of a new run.
     ///
@@ -98,8 +74,7 @@ impl Checkpoint {
         let policy = Policy::new(&options.when)?;
         make_own(path)?;
         let base = path.canonicalize();
-        let base =
-            base.map_err(|e| Error::io(format!("cannot find out where {} lies", path.display()), e))?;
+        let base = base.map_err(|e| Error::io(format!("cannot resolve the path {}", path.display()), e))?;
         let infos = Asked(options).levels_of(&base)?;
         let counts = Arc::new(FaultCounts::default());
         let mut levels = Vec::new();
@@ -243,7 +218,7 @@ impl Checkpoint {
         if let Some(last) = self.saved.filter(|last| *last >= id) {
             return Err(Error::new(
                 Kind::VersionOutOfOrder,
-                format!("step {step} does not follow step {}", last.step),
+                format!("step {step} is not after step {}", last.step),
             )
             .hint("each step is saved once, in rising order; to go back, restart from an older step"));
         }
@@ -292,7 +267,7 @@ impl Checkpoint {
         self.statistics.blocked += took;
         self.statistics.cost_s = follow(self.statistics.cost_s, took.as_secs_f64());
         if self.options.rank == 0 && self.statistics.saves.is_power_of_two() {
-            self.drain.note(crate::advice::write(self.run.base(), &self.statistics()));
+            self.drain.note(advice::write(self.run.base(), &self.statistics()));
         }
         Ok(())
     }
@@ -370,7 +345,7 @@ impl Checkpoint {
             self.run.wait("the redundancy of the newest step is not complete", || {
                 self.drain.take_failure().map_or(Ok(()), Err)?;
                 let gone = || !self.levels[level].is_committed(id);
-                Ok((is_protected(&self.levels[level], id)? || gone()).then_some(()))
+                Ok((self.levels[level].is_protected(id)? || gone()).then_some(()))
             })?;
         }
         Ok(Some(id.step))
@@ -438,7 +413,7 @@ impl Checkpoint {
         }
         let drained = self.drain.finish();
         if self.options.rank == 0 && self.statistics.saves > 0 && drained.is_ok() {
-            crate::advice::write(self.run.base(), &self.statistics())?;
+            advice::write(self.run.base(), &self.statistics())?;
         }
         if std::thread::panicking() || self.gave_up {
             // This rank ends as one that died: the others are not to wait for its next step, nor is a rank of the next
@@ -479,7 +454,7 @@ impl Drop for Checkpoint {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
             // There is no caller to return the error to.
-            eprintln!("forebay: a checkpoint was not carried down: {error}");
+            eprintln!("forebay: a checkpoint was not copied to the lower levels: {error}");
         }
     }
 }

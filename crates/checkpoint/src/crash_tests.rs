@@ -13,10 +13,8 @@ use forebay_log::{Dims, Dtype, NdBox};
 use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 
 use crate::format::{damaged, StepId, Variable, CHUNK_BYTES};
-use crate::keep::Keep;
-use crate::level::{Level, Piece};
-use crate::load::Wanted;
-use crate::packing::Packing;
+use crate::level::load::Wanted;
+use crate::level::{Keep, Level, Packing, Piece};
 use crate::place::{Blob, Part, Place, Written};
 use crate::restore::Search;
 use crate::run::{Comer, Run};

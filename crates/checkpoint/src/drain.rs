@@ -16,14 +16,14 @@ use forebay_tier::host::thread::{self, JoinHandle};
 use forebay_tier::host::time::Instant;
 use forebay_tier::{Error, Kind, Result};
 
-use crate::checkpoint::follow;
 use crate::format::{damaged, Manifest, StepId, Stored, Variable};
+use crate::level::load::read_piece;
+use crate::level::packing::Pin;
 use crate::level::{arrange, Level, Piece};
-use crate::load::read_piece;
-use crate::packing::Pin;
 use crate::place::Written;
 use crate::redundancy::Owed;
 use crate::run::Run;
+use crate::when::statistics::follow;
 
 /// A step to be carried down.
 pub(crate) struct Job {
@@ -188,7 +188,7 @@ impl Drain {
 
 #[cold]
 fn behind(waiting: usize, timeout: Duration) -> Error {
-    Error::new(Kind::TimedOut, "the lower levels take longer than the time allowed")
+    Error::new(Kind::TimedOut, "timeout while waiting for the lower levels")
         .with("steps_waiting", waiting)
         .with("seconds", timeout.as_secs_f64())
         .hint("save less often, or allow more time")
@@ -285,7 +285,7 @@ fn give_up(owed: &mut Owed, levels: &[Level], run: &Run, since: Instant) -> Resu
     hopeless?;
     Err(Error::new(Kind::TimedOut, "redundancy is not complete: other ranks have not saved the step")
         .with("seconds", run.timeout().as_secs_f64())
-        .hint("do all ranks call save for the same steps?"))
+        .hint("check that all ranks call save for the same steps"))
 }
 
 /// Carries one step down all levels.

@@ -27,42 +27,34 @@
 // Extension traits of the standard library's files, whose methods the simulator's files have themselves.
 #![cfg_attr(forebay_simulated, allow(unused_imports))]
 
-mod advice;
-mod bytes;
 mod checkpoint;
 #[cfg(test)]
 mod crash_tests;
 mod drain;
 pub mod format;
-mod inspect;
-pub mod interval;
-mod keep;
 pub mod level;
-mod load;
-pub mod memory;
 mod options;
-mod packing;
 pub mod place;
 pub mod redundancy;
 mod restore;
 #[cfg(test)]
 mod retry_tests;
 mod run;
-mod salvage;
-mod unpack;
+mod upkeep;
 mod when;
 
-pub use advice::{advice, Advice, Costs};
-pub use checkpoint::{Checkpoint, Statistics};
+pub use checkpoint::Checkpoint;
 pub use forebay_config::CheckpointOptions as Options;
 pub use forebay_log::{Dims, Dtype, NdBox};
 pub use forebay_tier::{Durability, Error, Kind, Result, TierKind};
-pub use inspect::{list, pieces, verify, Inspection, LevelReport, StepReport, VerifyReport};
-pub use keep::{Best, Better, Keep, Reason};
+pub use level::keep::{Best, Better, Keep, Reason};
+pub use level::{LevelInfo, Packing};
 pub use options::check;
-pub use packing::Packing;
 pub use redundancy::{Code, Protection, Repair, State};
 pub use restore::{Reject, Restored};
-pub use run::{control, Control, LevelInfo};
-pub use salvage::{drain, extract, is_alive, Carried, Extracted};
-pub use when::{When, MTBF_DEFAULT_S};
+pub use run::{control, is_alive, memory, Control};
+pub use upkeep::inspect::{list, pieces, verify, Inspection, LevelReport, StepReport, VerifyReport};
+pub use upkeep::salvage::{drain, extract, Carried, Extracted};
+pub use when::advice::{advice, Advice, Costs};
+pub use when::statistics::Statistics;
+pub use when::{interval, When, MTBF_DEFAULT_S};

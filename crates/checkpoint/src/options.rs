@@ -15,11 +15,11 @@ use forebay_terms::spelling::did_you_mean;
 use forebay_tier::checksum::crc32c;
 use forebay_tier::{device, Error, Kind, Result, TierKind};
 
-use crate::keep::{parse_best, Keep};
-use crate::packing::Packing;
-use crate::place::{check_name, is_pattern, is_url, numbered, of_node, NODE};
-use crate::redundancy::Code;
-use crate::run::LevelInfo;
+use crate::format::check_node;
+use crate::level::keep::parse_best;
+use crate::level::{Code, Keep, LevelInfo, Packing};
+use crate::place::{is_pattern, is_url, make_own, numbered, of_node, NODE};
+use crate::run::memory::FOLDER;
 use crate::when::When;
 
 /// Committed steps that stay in a level of memory: capacity there is scarce, and a lower level has more.
@@ -64,7 +64,10 @@ impl Asked<'_> {
         }
         for (at, level) in levels.iter().enumerate() {
             if levels[..at].iter().any(|before| before.dir == level.dir) {
-                return Err(Error::new(Kind::Usage, format!("two levels lie in {}", level.dir.display())));
+                return Err(Error::new(
+                    Kind::Usage,
+                    format!("two levels use the directory {}", level.dir.display()),
+                ));
             }
         }
         Ok(levels)
@@ -91,11 +94,8 @@ impl Asked<'_> {
             }
         }
         if of_objects && (redundancy.is_some() || tier != Some(TierKind::Object) || is_pattern(&dir)?) {
-            return Err(Error::new(
-                Kind::NotPossibleHere,
-                format!("`{text}`: a store of objects is one place"),
-            )
-            .hint("without tier=, {node} and redundancy: the store keeps copies itself"));
+            return Err(Error::new(Kind::NotPossibleHere, format!("`{text}`: invalid for an object store"))
+                .hint("omit tier=, {node} and redundancy: an object store has redundancy of its own"));
         }
         if redundancy.is_some() && !is_pattern(&dir)? {
             dir = dir.join(NODE);
@@ -104,21 +104,18 @@ impl Asked<'_> {
         if is_pattern(&dir)? {
             own = of_node(&dir, &self.node_of(ranks_per_node)?);
         } else if ranks_per_node.is_some() {
-            return Err(Error::new(Kind::Usage, format!("`{text}` has no directories of nodes"))
+            return Err(Error::new(Kind::Usage, format!("`{text}` has no node directories"))
                 .hint("ranks_per_node goes with redundancy, or with {node} in the directory"));
         }
         if !of_objects {
-            crate::place::make_own(&own)?;
+            make_own(&own)?;
         }
         let tier = tier.map_or_else(|| device::detect(&own), Ok)?;
         let last = keep.unwrap_or(if tier.is_memory() { KEEP_MEMORY } else { KEEP });
         let keep = Keep { last, every, best };
         if keep.is_selective() && tier.is_memory() {
-            return Err(Error::new(
-                Kind::Usage,
-                format!("`{text}`: a level of memory keeps the last steps only"),
-            )
-            .hint("every= and best= belong to a level below, where there is more capacity"));
+            return Err(Error::new(Kind::Usage, format!("`{text}`: a level in memory supports keep= only"))
+                .hint("set every= and best= on a lower level"));
         }
         let packing = self.packing(tier, incremental, compress)?;
         let found = LevelInfo { dir, tier, keep, redundancy, ranks_per_node, packing };
@@ -135,7 +132,7 @@ impl Asked<'_> {
                 return Err(Error::new(Kind::Usage, "a level needs a directory, which devdax has none of"));
             }
             Some(TierKind::Object) => {
-                let error = Error::new(Kind::Usage, "a store of objects has an address");
+                let error = Error::new(Kind::Usage, "the address of the object store is missing");
                 return Err(error.hint("s3://BUCKET/PREFIX, or file:///DIRECTORY"));
             }
             Some(kind) => base.join(kind.to_string()),
@@ -154,7 +151,7 @@ impl Asked<'_> {
     /// `BadName`.
     pub(crate) fn node_of(&self, ranks_per_node: Option<u32>) -> Result<String> {
         match &self.node {
-            Some(node) => check_name(node).map(|()| node.clone()),
+            Some(node) => check_node(node).map(|()| node.clone()),
             None => Ok(numbered(self.rank, ranks_per_node.unwrap_or(1))),
         }
     }
@@ -192,7 +189,7 @@ impl Asked<'_> {
     /// The directory of a level of memory: named after the checkpoint's, so that a restart finds it.
     fn memory_dir(&self, base: &Path, kind: TierKind) -> Result<PathBuf> {
         let root = self.memory_root.as_ref().ok_or_else(|| {
-            Error::new(Kind::NotPossibleHere, "no place for levels of memory was named")
+            Error::new(Kind::NotPossibleHere, "no directory for levels in memory was given")
                 .hint("give a directory on tmpfs, as in /dev/shm/ck")
         })?;
         let name: String =
@@ -201,7 +198,7 @@ impl Asked<'_> {
             name.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).take(64).collect();
         let number = crc32c(base.as_os_str().as_encoded_bytes());
         let kind = kind.to_string().replace(':', "");
-        Ok(root.join(crate::memory::FOLDER).join(format!("{short}-{number:08x}-{kind}")))
+        Ok(root.join(FOLDER).join(format!("{short}-{number:08x}-{kind}")))
     }
 }
 
@@ -237,7 +234,7 @@ fn unknown(word: &str) -> Error {
     let key = word.split('=').next().unwrap_or(word);
     let known = ["keep", "every", "best", "tier", "ranks_per_node", "incremental", "compress"];
     let near = did_you_mean(key, known).map_or(String::new(), |near| format!("did you mean {near}? "));
-    Error::new(Kind::UnknownKey, format!("`{word}` is no option of a level")).hint(format!(
+    Error::new(Kind::UnknownKey, format!("`{word}` is not an option of a level")).hint(format!(
         "{near}a level reads WORD-OR-DIRECTORY[+REDUNDANCY][,keep=N][,every=N][,best=N][,tier=KIND]\
          [,ranks_per_node=N][,incremental=N][,compress=zstd]"
     ))
@@ -245,13 +242,13 @@ fn unknown(word: &str) -> Error {
 
 #[cold]
 fn memory_is_plain() -> Error {
-    Error::new(Kind::Usage, "a level of memory holds steps as they are, neither incremental nor compressed")
-        .hint("say it of a level below, as in [\"dram\", \"file,incremental=10\"]")
+    Error::new(Kind::Usage, "levels in memory support neither incremental nor compressed steps")
+        .hint("set it on a lower level, as in [\"dram\", \"file,incremental=10\"]")
 }
 
 fn parse_keep(text: &str) -> Result<usize> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| {
-        Error::new(Kind::Usage, format!("keep=`{text}`")).hint("the number of steps that stay, 1 or more")
+        Error::new(Kind::Usage, format!("keep=`{text}`")).hint("the number of retained steps, 1 or more")
     })
 }
 
@@ -270,6 +267,5 @@ fn parse_every(text: &str) -> Result<u64> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path)
-        .map_err(|e| Error::io(format!("cannot find out where {} lies", path.display()), e))
+    std::path::absolute(path).map_err(|e| Error::io(format!("cannot resolve the path {}", path.display()), e))
 }

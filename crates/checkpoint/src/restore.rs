@@ -14,10 +14,10 @@ use std::fmt;
 use forebay_tier::{Durability, Error, Kind, Result};
 
 use crate::format::StepId;
+use crate::level::load::{load, Wanted};
 use crate::level::{not_committed, Level};
-use crate::load::{load, Wanted};
 use crate::place::Place;
-use crate::redundancy::{is_protected, repair, Repair};
+use crate::redundancy::{repair, Repair};
 use crate::run::{Acknowledged, Run, WORDS};
 
 /// A step, or one level's copy of it, that was looked at and not taken.
@@ -73,7 +73,7 @@ impl fmt::Display for Restored {
             write!(f, "\n  {repair}")?;
         }
         if let Some(lost) = self.lost {
-            write!(f, "\n  step {lost} had been saved and is lost")?;
+            write!(f, "\n  step {lost} was saved and is lost")?;
         }
         Ok(())
     }
@@ -155,13 +155,10 @@ impl Search<'_> {
         if volatile && !newest.this_boot {
             return Ok(None);
         }
-        Err(Error::new(
-            Kind::VersionGone,
-            format!("step {} had been saved, and no level has it", newest.id.step),
-        )
-        .with("run", newest.id.incarnation)
-        .with("levels", self.levels.iter().map(|l| l.place.describe()).collect::<Vec<_>>().join(" "))
-        .hint("to begin anew, remove the checkpoint directory"))
+        Err(Error::new(Kind::VersionGone, format!("step {} was saved, but no level has it", newest.id.step))
+            .with("run", newest.id.incarnation)
+            .with("levels", self.levels.iter().map(|l| l.place.describe()).collect::<Vec<_>>().join(" "))
+            .hint("to start over, remove the checkpoint directory"))
     }
 
     /// Steps of all levels, the newest first. All ranks see the same ones: what a rank that is done already saves after
@@ -272,7 +269,7 @@ impl Search<'_> {
     /// rank is about to write it for.
     fn wants_repair(&self, level: &Level, id: StepId, loaded: &Option<Result<()>>) -> Result<bool> {
         Ok(match loaded {
-            Some(Ok(())) => id.incarnation < self.run.incarnation && !is_protected(level, id)?,
+            Some(Ok(())) => id.incarnation < self.run.incarnation && !level.is_protected(id)?,
             Some(Err(e)) => !matches!(e.kind(), Kind::UnknownVariable | Kind::VariableMismatch),
             None => level.steps()?.iter().any(|found| found.id == id),
         })
@@ -334,7 +331,7 @@ impl Search<'_> {
 #[cold]
 fn stopped(id: StepId, rank: u32) -> Error {
     Error::new(Kind::ComponentFailed, format!("rank {rank} gave up the search at {id}"))
-        .hint("its own error says why")
+        .hint("see the error of that rank")
 }
 
 pub(crate) fn reject(id: StepId, place: Option<String>, error: &Error) -> Reject {

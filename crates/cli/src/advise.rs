@@ -17,8 +17,9 @@ use forebay_profile::Profile;
 use forebay_space::{format_bytes, Error, Kind, Result};
 use serde::Serialize;
 
+use crate::command::paths::relative;
+use crate::command::profiles::chosen;
 use crate::output::{schema, Output};
-use crate::report::relative;
 
 /// Plans that the table shows without --all.
 const SHOWN: usize = 8;
@@ -47,7 +48,7 @@ pub struct Args {
     /// What plans are ranked by.
     #[arg(long, value_enum, default_value_t = For::Makespan)]
     objective: For,
-    /// By how much the writers may be slowed down against the plan that is best for them, as a factor.
+    /// Largest slow-down of the writers against the plan that is best for them, as a factor.
     #[arg(long, value_name = "FACTOR")]
     slowdown_max: Option<f64>,
     /// Versions of the run that is asked about [default: as many as the earlier runs had].
@@ -137,7 +138,7 @@ impl Asked {
         steps: Option<u32>,
     ) -> Result<Asked> {
         let saved = Saved::of_user()?;
-        let profile = crate::probe::chosen(&saved, profile)?;
+        let profile = chosen(&saved, profile)?;
         let is_platform = platforms::is_platform(&profile.name);
         let measured = if is_platform { saved.newest()? } else { Some(profile.clone()) };
         let mut known = known(&workflow, runs, measured.as_ref())?;
@@ -202,7 +203,7 @@ pub fn choose(workflow: &Path, profile: Option<&str>, steps: Option<u32>) -> Res
     let runs = runs_of(&workflow);
     if !runs.iter().any(|run| run.components.iter().any(|c| c.per_step.is_some())) {
         let line =
-            "nothing is known of the workflow yet: it runs as it stands, and is recorded for the next time";
+            "no run of this workflow is recorded: it runs as configured and is recorded for the next time";
         return Ok(Chosen::nothing(line.to_owned()));
     }
     let chosen = Asked::new(workflow, &runs, profile, steps).and_then(|asked| {
@@ -210,11 +211,10 @@ pub fn choose(workflow: &Path, profile: Option<&str>, steps: Option<u32>) -> Res
         let (place, trials, tried) = match worth_trying(&advice, &asked.known) {
             Ok((place, trials)) => {
                 let modes: Vec<String> = trials.modes.iter().map(ToString::to_string).collect();
-                let tried =
-                    format!("tried inside the run, {} steps each: {}", trials.steps, modes.join(", "));
+                let tried = format!("online tuning, {} steps each: {}", trials.steps, modes.join(", "));
                 (place, Some(trials), tried)
             }
-            Err(why) => (0, None, format!("no trials: {why}")),
+            Err(why) => (0, None, format!("no tuning: {why}")),
         };
         let mut plan = asked.plan(&advice, place, "auto")?;
         plan.decision.reasons.insert(1, tried);
@@ -226,7 +226,7 @@ pub fn choose(workflow: &Path, profile: Option<&str>, steps: Option<u32>) -> Res
             Ok(Chosen { plan: Some(plan), trials, line })
         }
         Err(e) if matches!(e.kind(), Kind::NotPossibleHere | Kind::UnknownComponent) => {
-            Ok(Chosen::nothing(format!("it runs as it stands: {e}")))
+            Ok(Chosen::nothing(format!("it runs as configured: {e}")))
         }
         Err(e) => Err(e),
     }
@@ -252,7 +252,7 @@ fn text(body: &Body<'_>, all: bool, is_platform: bool, out: &Output) -> String {
         body.profile
     );
     let heading =
-        ["plan", "tier", "time", "±", "measured", "against best", "freshness", "DRAM", "worn", "what binds"];
+        ["plan", "tier", "time", "±", "measured", "against best", "freshness", "DRAM", "worn", "bottleneck"];
     let mut table = out.table(&heading);
     let shown = if all { advice.scores.len() } else { SHOWN };
     for score in advice.scores.iter().take(shown) {
@@ -266,7 +266,7 @@ fn text(body: &Body<'_>, all: bool, is_platform: bool, out: &Output) -> String {
     advice.why.iter().for_each(|line| text += &format!("why   {line}\n"));
     text += &format!("sure  {}\n", sure(advice));
     if advice.flips.is_empty() {
-        text += "flip  nothing up to a factor of 16 in one input would\n";
+        text += "flip  no factor up to 16 on one input changes the choice\n";
     }
     for flip in advice.flips.iter().take(FLIPS) {
         text += &format!("flip  {} x {} makes {} best\n", rounded(flip.factor), flip.what, flip.plan);
@@ -308,7 +308,7 @@ fn sure(advice: &Advice) -> String {
         Sure::Only => "there is no other plan".to_owned(),
         Sure::Yes => format!("yes: the next is {percent:.0} % worse, more than the error bar"),
         Sure::No => {
-            format!("no: the next is {percent:.0} % worse, less than the error bar; trials would tell")
+            format!("no: the next is {percent:.0} % worse, less than the error bar; forebay run --auto compares them")
         }
         Sure::Tie => format!("a tie: the next is {percent:.1} % worse"),
     }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use forebay_space::{Attribute, Dtype, Error, Kind, NdBox, OpenOptions, Reader, Result, VariableInfo};
 use serde::Serialize;
 
+use crate::command::spaces;
 use crate::output::{number, schema, table_text, written, Output};
-use crate::spaces;
 use values::{npy_header, Layout, Spelling};
 
 /// Bytes read from the space at a time: a few segments' worth of rows, small beside any node's memory.
@@ -121,7 +121,9 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         }
     };
     if matches!(format, Format::Npy | Format::Raw) && out.stdout_is_terminal() {
-        return Err(Error::new(Kind::Usage, "bytes do not belong on a terminal").hint("redirect: … > FILE"));
+        return Err(
+            Error::new(Kind::Usage, "binary output to a terminal is refused").hint("redirect it: … > FILE")
+        );
     }
     let options = OpenOptions {
         component: Some("forebay cat".into()),
@@ -173,7 +175,7 @@ fn open(reader: &mut Reader, args: &Args, version: u64, out: &Output) -> Result<
     match reader.open_version(version) {
         Ok(opened) => Ok(Some(opened)),
         Err(e) if e.kind() == Kind::VersionGone && args.version == Which::All => {
-            out.aside(&format!("version {version} was dropped meanwhile"));
+            out.aside(&format!("version {version} has been dropped"));
             Ok(None)
         }
         Err(e) => Err(e),
@@ -345,9 +347,9 @@ fn values(
     if printed == 0 {
         return Err(Error::new(
             Kind::VersionGone,
-            format!("every version of space {} was dropped meanwhile", args.name),
+            format!("all versions of space {} have been dropped", args.name),
         )
-        .hint("ask for --version latest"));
+        .hint("use --version latest"));
     }
     if format == Format::Json {
         written(stdout.write_all(b"]}\n"))?;
@@ -362,7 +364,7 @@ fn with_names(error: Error, reader: &mut Reader) -> Error {
         _ => return error,
     };
     let names: Vec<String> = names.iter().take(20).map(|v| v.name.to_string()).collect();
-    error.hint(format!("it holds {}", names.join(", ")))
+    error.hint(format!("variables: {}", names.join(", ")))
 }
 
 /// Reads `0:4,10:,:,7` against a shape: what is left out is filled in.
@@ -373,7 +375,7 @@ fn part_of(text: &str, variable: &str, shape: &[u64]) -> Result<NdBox> {
     if parts.len() != shape.len() {
         return Err(Error::new(
             Kind::BoxOutsideShape,
-            format!("the box does not lie inside variable {variable}"),
+            format!("the box exceeds the shape of variable {variable}"),
         )
         .with("box", text)
         .with("shape", shape_text(shape, None))
@@ -474,7 +476,8 @@ fn version_head(version: u64, shape: &[u64], part: &NdBox) -> String {
 }
 
 fn json_text(text: &str) -> Result<String> {
-    serde_json::to_string(text).map_err(|e| Error::new(Kind::Internal, format!("a text is no JSON: {e}")))
+    serde_json::to_string(text)
+        .map_err(|e| Error::new(Kind::Internal, format!("text output is not valid JSON: {e}")))
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_space::{format_bytes, CleanOptions, CleanReport, Error, Kept, Kind, Removed, Result};
 
+use crate::command::spaces;
 use crate::output::{schema, Output, Tone};
-use crate::spaces;
 
 /// Remove spaces that no live process holds, and memory of checkpoints that are gone.
 #[derive(clap::Args, Debug)]
@@ -70,12 +70,12 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         // What failed is told above.
         Some(kept) if out.json() || kept.failed => Ok(kept.kind.exit_code()),
         Some(kept) if args.checkpoint.is_some() => {
-            Err(Error::new(Kind::NameInUse, format!("{} was kept: {}", kept.name, kept.reason))
+            Err(Error::new(Kind::NameInUse, format!("{} was not removed: {}", kept.name, kept.reason))
                 .hint("end the program first"))
         }
         Some(kept) => {
-            Err(Error::new(Kind::NameInUse, format!("space {} was kept: {}", kept.name, kept.reason))
-                .hint(format!("forebay ls {} names who holds it", kept.name)))
+            Err(Error::new(Kind::NameInUse, format!("space {} was not removed: {}", kept.name, kept.reason))
+                .hint(format!("`forebay ls {}` lists the processes that hold it", kept.name)))
         }
     }
 }
@@ -97,8 +97,11 @@ fn checkpoint(path: &Path) -> Result<CleanReport> {
     let found = forebay_checkpoint::memory::clean(&forebay_space::root()?, &options)?;
     let known = !found.removed.is_empty() || !found.kept.is_empty();
     if !known && forebay_checkpoint::control(path)?.is_none() {
-        return Err(Error::new(Kind::PeerMissing, format!("no checkpoint knows {}", path.display()))
-            .hint("it is the path that the program gave to Checkpoint"));
+        return Err(Error::new(
+            Kind::PeerMissing,
+            format!("{} is not the directory of a checkpoint", path.display()),
+        )
+        .hint("use the path that the program passed to Checkpoint"));
     }
     Ok(CleanReport::default())
 }

@@ -28,8 +28,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         script: &'a str,
     }
     let shell = args.shell.or_else(Shell::from_env).ok_or_else(|| {
-        Error::new(Kind::Usage, "$SHELL names no shell that completions can be written for")
-            .hint("forebay completions bash | elvish | fish | powershell | zsh")
+        Error::new(Kind::Usage, "$SHELL is not a supported shell")
+            .hint("use: forebay completions bash | elvish | fish | powershell | zsh")
     })?;
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "forebay", &mut script);

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use forebay_flow::record::{check_path, make_dir};
 use forebay_tier::{Error, Kind, Result};
 
+use crate::command::again::self_command;
 use crate::output::Output;
 use crate::run;
 
@@ -43,7 +44,7 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
-    let python = run::self_command().and_then(|words| words.first().cloned()).unwrap_or("python3".into());
+    let python = self_command().and_then(|words| words.first().cloned()).unwrap_or("python3".into());
     has_packages(&python)?;
     let folder = &args.folder;
     check_path(folder)?;
@@ -88,7 +89,10 @@ fn write(file: &Path, text: &str, out: &Output) -> Result<()> {
             .inspect_err(|_| drop(std::fs::remove_file(file))),
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => std::fs::read(file).map(|there| {
             if there != text.as_bytes() {
-                out.aside(&format!("note: {} differs from the example and stays as it is", file.display()));
+                out.aside(&format!(
+                    "note: {} differs from the example and was not overwritten",
+                    file.display()
+                ));
             }
         }),
         Err(e) => Err(e),

@@ -30,7 +30,7 @@ const INDENT: usize = 9 + 26;
                         scripts: the field `worst` is ok, note or warning."
 )]
 pub struct Args {
-    /// Print only what is not as it should be.
+    /// Print only warnings and notes.
     #[arg(short, long)]
     quiet: bool,
     /// Look at the machine described by the files below DIR instead of this one.
@@ -116,7 +116,7 @@ struct Report<'a> {
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
     if let Some(root) = args.sysroot.as_ref().filter(|root| !root.is_dir()) {
-        let message = format!("{} is no directory", root.display());
+        let message = format!("{} is not a directory", root.display());
         return Err(
             Error::new(Kind::Usage, message).hint("--sysroot takes a folder with proc/, sys/ and etc/")
         );

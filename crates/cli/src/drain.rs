@@ -9,8 +9,8 @@ use std::time::Duration;
 use forebay_space::{format_bytes, Result};
 use serde::Serialize;
 
+use crate::command::spaces;
 use crate::output::{schema, Output, Tone};
-use crate::spaces;
 
 /// Move what dead or finished producers left in memory to the lower tiers of a space.
 #[derive(clap::Args, Debug)]

@@ -70,8 +70,9 @@ pub fn run(verb: &str, words: &[OsString]) -> Result<i32> {
 }
 
 fn missing() -> Error {
-    Error::new(Kind::NotPossibleHere, format!("{PROGRAM}, which has this verb, is not installed")).hint(format!(
-        "make install LAB=1, or cargo build --release --package {PROGRAM}; put {PROGRAM} beside forebay or on PATH"
+    Error::new(Kind::NotPossibleHere, format!("this command needs {PROGRAM}, which is not installed")).hint(format!(
+        "install it with make install LAB=1, or cargo build --release --package {PROGRAM}; {PROGRAM} must be in the \
+         directory of forebay or on PATH"
     ))
 }
 

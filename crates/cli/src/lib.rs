@@ -3,8 +3,7 @@
 //! Guarantees: [`main_with`] never ends the process itself and never panics; data goes to stdout, everything
 //! else to stderr; the result is the exit status of the design: 0 ok, 2 usage, 3 not possible here, 4 a
 //! component failed, 5 permission missing, 6 capacity, 7 timed out or peer missing, 8 data check failed, 70
-//! internal, 128+n signal. One file per verb; what verbs share is in `output` and `spaces`. No verb knows a
-//! file format.
+//! internal, 128+n signal. One file per verb; what verbs share is in `command`. No verb knows a file format.
 #![forbid(unsafe_code)]
 
 mod advise;
@@ -23,13 +22,10 @@ mod ls;
 mod man;
 mod mem;
 mod metrics;
-pub mod output;
 mod plan;
 mod probe;
 mod report;
 mod run;
-pub mod sizes;
-mod spaces;
 mod top;
 mod verify;
 
@@ -39,8 +35,11 @@ use std::path::PathBuf;
 use clap::{Command, CommandFactory, Parser, Subcommand};
 use forebay_tier::{Error, Result};
 
+pub use command::{output, sizes};
+
+use command::again;
+use command::output::{Colour, Output};
 use command::{environment_help, guarded, parsed, Global, EXIT_STATUS, HELP_COLUMNS_MAX, VERSION};
-use output::{Colour, Output};
 
 /// Keep the data of HPC workflows on the right tier of the memory hierarchy.
 ///
@@ -113,8 +112,8 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
             let outcome = lab::exec(args.first(), words).map(|never| match never {});
             return outcome.unwrap_or_else(|e: Error| Output::new(json, Colour::Auto).error(&e));
         }
-        if let Some(script) = run::script_of_interpreter(args.first()) {
-            run::set_self_command(script);
+        if let Some(script) = again::script_of_interpreter(args.first()) {
+            again::set_self_command(script);
         }
         parsed::<Cli>(args, json, command(), |cli, out| dispatch(&cli.verb, out))
     })
@@ -126,7 +125,7 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
 /// starts ranks and helpers through it. `libraries` is the folder of the libraries that came with it. Those of the
 /// first call in a process count.
 pub fn main_with_command(args: Vec<OsString>, self_command: Vec<OsString>, libraries: PathBuf) -> i32 {
-    run::set_self_command(self_command);
+    again::set_self_command(self_command);
     mem::set_libraries(libraries);
     main_with(args)
 }

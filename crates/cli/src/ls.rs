@@ -6,8 +6,8 @@ use comfy_table::Cell;
 use forebay_space::{format_bytes, format_versions, Result, SpaceInfo};
 use serde::Serialize;
 
+use crate::command::spaces;
 use crate::output::{number, schema, table_text, toned, Output, Tone};
-use crate::spaces;
 
 /// Members and versions shown of one space; --json has all.
 const ROWS_MAX: usize = 40;

@@ -37,8 +37,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     command.build();
     collect(&command, "forebay", &mut pages)?;
     if let Some(dir) = &args.dir {
-        std::fs::create_dir_all(dir)
-            .map_err(|e| Error::io(format!("could not make {}", dir.display()), e))?;
+        std::fs::create_dir_all(dir).map_err(|e| Error::io(format!("cannot create {}", dir.display()), e))?;
         for page in &mut pages {
             write(page, dir)?;
         }
@@ -61,7 +60,7 @@ fn collect(command: &Command, name: &str, pages: &mut Vec<Page>) -> Result<()> {
     let source = format!("Forebay {}", env!("CARGO_PKG_VERSION"));
     let man = Man::new(command.clone()).title(name.to_uppercase()).source(source).manual("Forebay Manual");
     let mut text = Vec::new();
-    man.render(&mut text).map_err(|e| Error::io(format!("could not make the page {name}"), e))?;
+    man.render(&mut text).map_err(|e| Error::io(format!("cannot create the manual page {name}"), e))?;
     pages.push(Page { name: name.to_string(), file: None, text });
     for verb in command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help") {
         collect(verb, &format!("{name}-{}", verb.get_name()), pages)?;

@@ -59,7 +59,7 @@ const LOOKS_EACH: u64 = 10;
 #[command(after_help = "Example: forebay mem --dram 1GiB --tier /scratch --stats -- ./solver input.dat\n\n\
     Exit status: the program's; 128+n when signal n ended it.")]
 pub struct Args {
-    /// Most memory for the big allocations of all processes together, as in 1GiB.
+    /// Limit of memory for the large allocations of all processes together, as in 1GiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     dram: u64,
     /// Folder on the tier that takes what does not fit (default: the folder for temporary files).
@@ -78,8 +78,8 @@ pub struct Args {
     /// (default: kernel).
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
-    /// Say at the end what was placed, how much came and went, and the peak. With --json as one document, and what
-    /// the program prints goes to standard error.
+    /// Print at the end what was placed, how much was read and written, and the peak. With --json as one document, and
+    /// what the program prints goes to standard error.
     #[arg(long)]
     stats: bool,
     /// Program and its arguments.
@@ -162,21 +162,21 @@ fn standard_error() -> Result<File> {
 fn options(args: &Args) -> Result<JobOptions> {
     let folder = args.tier.clone().unwrap_or_else(std::env::temp_dir);
     let folder = folder.canonicalize().map_err(|e| {
-        let message = format!("there is no tier {}: {e}", folder.display());
-        Error::new(Kind::Usage, message).hint("--tier takes a folder").caused_by(e)
+        let message = format!("cannot access the tier {}: {e}", folder.display());
+        Error::new(Kind::Usage, message).hint("--tier must be a directory").caused_by(e)
     })?;
     let tile = args.tile;
     if !tile.is_power_of_two() || !(4096..=2 << 20).contains(&tile) {
-        return Err(Error::new(Kind::Usage, format!("a tile of {tile} bytes"))
+        return Err(Error::new(Kind::Usage, format!("invalid tile size: {tile} bytes"))
             .hint("a power of two from 4KiB to 2MiB"));
     }
     if args.dram < TILES_MIN * tile {
         return Err(Error::new(Kind::Usage, format!("a budget of {} is too small", format_bytes(args.dram)))
-            .hint("at least 16 tiles have to fit: a larger --dram, or a smaller --tile"));
+            .hint("the minimum is 16 tiles: use a larger --dram or a smaller --tile"));
     }
     if args.threshold < tile {
-        return Err(Error::new(Kind::Usage, "the threshold is below the tile")
-            .hint("each allocation takes whole tiles: a larger --threshold, or a smaller --tile"));
+        return Err(Error::new(Kind::Usage, "--threshold is below --tile")
+            .hint("use a larger --threshold or a smaller --tile"));
     }
     let engine = args.engine.as_deref().map(str::parse::<WindowEngine>).transpose()?;
     let most = args.capacity.unwrap_or_else(|| (args.dram.saturating_mul(BUDGETS)).min(free(&folder)));
@@ -219,8 +219,11 @@ fn library() -> Result<PathBuf> {
     let mut candidates =
         LIBRARIES.get().cloned().into_iter().chain(around).map(|folder| folder.join(LIBRARY));
     candidates.find(|path| path.is_file()).ok_or_else(|| {
-        Error::new(Kind::NotPossibleHere, format!("{LIBRARY} is neither beside this command nor in ../lib"))
-            .hint("cargo build --release -p forebay-mem, or make install")
+        Error::new(
+            Kind::NotPossibleHere,
+            format!("{LIBRARY} is neither in the directory of this command nor in ../lib"),
+        )
+        .hint("cargo build --release -p forebay-mem, or make install")
     })
 }
 
@@ -230,9 +233,9 @@ fn preloads(library: &Path) -> Result<OsString> {
     if library.to_string_lossy().contains([':', ' ']) {
         return Err(Error::new(
             Kind::NotPossibleHere,
-            format!("{} has a blank or a colon", library.display()),
+            format!("the path {} contains a blank or a colon", library.display()),
         )
-        .hint("the loader takes no such path: install it elsewhere"));
+        .hint("LD_PRELOAD does not support such paths: install Forebay in another directory"));
     }
     let mut all = library.into_os_string();
     if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
@@ -244,10 +247,10 @@ fn preloads(library: &Path) -> Result<OsString> {
 
 /// Memory without a name for the words of the job: the processes open it as a descriptor of this one.
 fn words() -> Result<File> {
-    let failed = |e: rustix::io::Errno| Error::io("cannot make the words of the job", e.into());
+    let failed = |e: rustix::io::Errno| Error::io("cannot create the shared memory of the job", e.into());
     let made = rustix::fs::memfd_create("forebay-mem", rustix::fs::MemfdFlags::CLOEXEC).map_err(failed)?;
     let file = File::from(made);
-    file.set_len(job::BYTES).map_err(|e| Error::io("cannot make the words of the job", e))?;
+    file.set_len(job::BYTES).map_err(|e| Error::io("cannot create the shared memory of the job", e))?;
     Ok(file)
 }
 

@@ -20,8 +20,8 @@ use forebay_flow::Signals;
 use forebay_tier::{clock, Error, Result};
 use serde::Serialize;
 
+use crate::command::spaces;
 use crate::output::{schema, Output};
-use crate::spaces;
 use family::{families, Family, Value};
 use text::{render, Form};
 
@@ -129,7 +129,7 @@ fn until_signal(signals: &Signals, due: Option<Instant>) -> i32 {
 fn replace(path: &Path, text: &str) -> Result<()> {
     let failed = |e| {
         Error::io(format!("writing {}", path.display()), e)
-            .hint("the folder must be there, and writable: the file is replaced by a new one")
+            .hint("the directory must exist and be writable: the file is replaced atomically")
     };
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Collectors run as another user, so all may read; and they look for *.prom, which this name must not be.

@@ -16,8 +16,10 @@ use forebay_profile::{platforms, saved::Saved, Tier};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
+use crate::command::again::self_command;
+use crate::command::paths::relative;
+use crate::command::profiles;
 use crate::output::{schema, Output};
-use crate::report::relative;
 
 /// Show the ways to run a workflow here, write one down, or turn it into a job.
 ///
@@ -104,11 +106,11 @@ pub fn requested(workflow: &Workflow, plan: &Plan, profile: Option<&str>) -> Res
     if plan.tier == AS_THE_FILE_SAYS {
         return warned(PlanFile::new(workflow, &topology, plan, &Home::AsSaid)?, workflow, None);
     }
-    let profile = crate::probe::chosen(&Saved::of_user()?, profile)?;
+    let profile = profiles::chosen(&Saved::of_user()?, profile)?;
     let tier = profile.tier(&plan.tier).ok_or_else(|| {
         let names: Vec<&str> = profile.tiers.iter().map(|t| t.name.as_str()).collect();
         Error::new(Kind::UnknownComponent, format!("the profile {} has no tier {}", profile.name, plan.tier))
-            .hint(format!("it has {}", names.join(", ")))
+            .hint(format!("available: {}", names.join(", ")))
     })?;
     let home = Home::of_tier(tier)?;
     warned(PlanFile::new(workflow, &topology, plan, &home)?, workflow, Some(tier))
@@ -153,8 +155,9 @@ fn existing(args: &Args, workflow: &Workflow, file: &Path, out: &Output) -> Resu
         Emit::Pbs => (For::Pbs, "pbs"),
         Emit::Shell => (For::Shell, "shell"),
     };
-    let absolute =
-        |path: &Path| std::path::absolute(path).map_err(|e| Error::io("finding the current directory", e));
+    let absolute = |path: &Path| {
+        std::path::absolute(path).map_err(|e| Error::io("cannot determine the current directory", e))
+    };
     let (workflow_file, plan_file) = (absolute(&args.workflow)?, absolute(file)?);
     let forebay = own_command()?;
     let script = emit(
@@ -173,7 +176,7 @@ fn existing(args: &Args, workflow: &Workflow, file: &Path, out: &Output) -> Resu
 
 /// The words that start this very command on another node of the same file system.
 fn own_command() -> Result<Vec<String>> {
-    if let Some(words) = crate::run::self_command() {
+    if let Some(words) = self_command() {
         return Ok(words.iter().map(|word| word.to_string_lossy().into_owned()).collect());
     }
     let me = std::env::current_exe().map_err(|e| Error::io("finding the forebay command", e))?;
@@ -197,7 +200,7 @@ fn all(args: &Args, workflow: &Workflow, out: &Output) -> Result<()> {
     let listed = chosen.iter().map(|c| Listed { short: c.plan.short(), plan: &c.plan });
     let body = Plans { workflow: &workflow.name, plans: listed.collect(), dropped: &found.dropped };
     out.result(schema::PLANS, &body, || {
-        let mut table = out.table(&["plan", "mode", "channel beside", "tier"]);
+        let mut table = out.table(&["plan", "mode", "channel local to", "tier"]);
         for choice in &chosen {
             let plan = &choice.plan;
             table.add_row([
@@ -209,7 +212,7 @@ fn all(args: &Args, workflow: &Workflow, out: &Output) -> Result<()> {
         }
         let mut text = crate::output::table_text(&table);
         for dropped in &found.dropped {
-            text += &format!("without {}: {}\n", dropped.what, dropped.reason);
+            text += &format!("excluded: {} – {}\n", dropped.what, dropped.reason);
         }
         if let Some(platform) = platform {
             text += &format!(
@@ -243,7 +246,7 @@ fn text_of(plan: &PlanFile) -> String {
         let tier = table.tier.map_or("default".to_owned(), |tier| tier.to_string());
         let pace = table.pace.map_or("parallel".to_owned(), |pace| pace.to_string());
         let place = table.path.as_ref().map(|p| format!(" at {}", p.display())).unwrap_or_default();
-        text += &format!("{name}: tier {tier}{place}, pace {pace}\n");
+        text += &format!("{name}: tier {tier}{place}, mode {pace}\n");
     }
     plan.decision.reasons.iter().for_each(|reason| text += &format!("note: {reason}\n"));
     text

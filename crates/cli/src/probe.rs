@@ -11,8 +11,6 @@ mod schema_text;
 mod show;
 mod watched;
 
-pub(crate) use show::chosen;
-
 use clap::Subcommand;
 use forebay_tier::Result;
 

@@ -6,7 +6,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
@@ -19,17 +18,18 @@ use forebay_flow::trials::Trials;
 use forebay_flow::{PlanFile, Workflow};
 use forebay_flow::{RunOptions, RunRecord};
 use forebay_model::plan::{Locality, Mode, Plan};
-use forebay_tier::{Error, Kind, Result};
+use forebay_tier::Result;
 use serde::Serialize;
 
+use crate::command::again::self_command;
+use crate::command::paths::{open_in_browser, relative};
 use crate::output::Output;
-use crate::report::{open_in_browser, relative};
 
 /// Run a workflow: start every component, show progress, record the run.
 #[derive(clap::Args, Debug, Default)]
 #[command(
-    after_help = "Exit status: 4 when a component failed; everything else was ended then, and the first \
-                        failure is the one named. Ctrl-C ends all components in order; a second one at once."
+    after_help = "Exit status: 4 when a component failed; all other components are ended, and the first failure is \
+                  the one named. Ctrl-C ends all components in order; a second one at once."
 )]
 pub struct Args {
     /// Workflow file (forebay init writes one).
@@ -53,17 +53,17 @@ pub struct Args {
     /// Run it by this plan (forebay plan -o writes one).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["mode", "locality", "batch"])]
     plan: Option<PathBuf>,
-    /// When writers and readers run: serial, serial-per-step, parallel, gated:NwMr; ranks are pinned then.
+    /// Execution mode: serial, serial-per-step, parallel, gated:NwMr; ranks are pinned.
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// Beside whom the channels lie: writer, reader, or interleaved over both.
+    /// Placement of channel memory: writer, reader, or interleaved over both.
     #[arg(long, value_name = "SIDE", requires = "mode")]
     locality: Option<Locality>,
-    /// Small objects are gathered to batches of so many bytes, as in 1MiB.
+    /// Write small objects in batches of this size, as in 1MiB.
     #[arg(long, value_name = "SIZE", value_parser = crate::sizes::size, requires = "mode")]
     batch: Option<u64>,
-    /// Run it by the plan that forebay advise finds best; where that is not sure, paces that are as good are tried for
-    /// some steps inside the run. The first time it runs as it stands, to learn of it.
+    /// Execute the plan that forebay advise finds best; where it is not certain, compare execution modes for some steps
+    /// inside the run. The first run is executed as configured and recorded.
     #[arg(long, conflicts_with_all = ["plan", "mode", "only"])]
     auto: bool,
     /// Saved profile that --auto decides on [default: the newest].
@@ -72,13 +72,13 @@ pub struct Args {
     /// Versions that --auto expects [default: as many as the earlier runs had].
     #[arg(long, value_name = "N", requires = "auto", value_parser = clap::value_parser!(u32).range(1..))]
     steps: Option<u32>,
-    /// Run only this component, after those that it reads from: alone, to see what its steps are made of.
+    /// Run only this component, after those that it reads from, to measure its steps alone.
     #[arg(long, value_name = "COMPONENT", conflicts_with_all = ["plan", "mode"])]
     only: Option<String>,
     /// What starts the ranks of components that name no launcher: srun, flux or mpiexec; inside a job of theirs.
     #[arg(long, value_enum, value_name = "LAUNCHER", hide_possible_values = true)]
     launcher: Option<LauncherName>,
-    /// Print what components print on stderr as well, each line behind the name of its log.
+    /// Copy standard output and standard error of all ranks to standard error, each line after the name of its log.
     #[arg(long)]
     tee: bool,
     /// Seconds between asking a component to end and killing it.
@@ -102,19 +102,6 @@ enum LauncherName {
     Srun,
     Flux,
     Mpiexec,
-}
-
-/// The words that start this very command again, when the caller knows them better than the kernel.
-static SELF_COMMAND: OnceLock<Vec<OsString>> = OnceLock::new();
-
-/// Notes how this command can be started again. The first call counts.
-pub fn set_self_command(words: Vec<OsString>) {
-    let _ = SELF_COMMAND.set(words);
-}
-
-/// How this command can be started again, if its caller has said so.
-pub fn self_command() -> Option<&'static [OsString]> {
-    SELF_COMMAND.get().map(Vec::as_slice)
 }
 
 #[derive(Serialize)]
@@ -142,8 +129,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         tee: args.tee,
         ..RunOptions::default()
     };
-    if let Some(words) = SELF_COMMAND.get() {
-        options.self_command = words.clone();
+    if let Some(words) = self_command() {
+        options.self_command = words.to_vec();
     }
     let begin_unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let (record, error) = match forebay_flow::run(&args.workflow, &options) {
@@ -248,19 +235,4 @@ pub fn hidden(args: &[OsString]) -> Option<Result<i32>> {
         forebay_flow::watch::BRIDGE_VERB => Some(forebay_flow::bridge(words).map(|()| 0)),
         _ => None,
     }
-}
-
-/// How to start this command again inside an interpreter that carries it: by the script it was called by.
-pub fn script_of_interpreter(program: Option<&OsString>) -> Option<Vec<OsString>> {
-    let exe = std::env::current_exe().ok()?;
-    let name = exe.file_name()?.to_str()?;
-    let script = Path::new(program?);
-    let interpreted = name.starts_with("python") || name.starts_with("pypy");
-    (interpreted && script.is_absolute()).then(|| vec![script.as_os_str().to_owned()])
-}
-
-/// An error for a run directory that is none.
-pub fn no_run(place: &Path) -> Error {
-    Error::new(Kind::Usage, format!("no run is recorded below {}", place.display()))
-        .hint("forebay run makes one; or name a run directory: forebay report runs/NAME-TIME")
 }

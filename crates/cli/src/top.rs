@@ -1,4 +1,4 @@
-//! `forebay top`: spaces as they run: who waits for whom, how full, how fast, how far behind.
+//! `forebay top`: spaces as they run: waiting processes, occupancy, throughput, lag.
 //!
 //! Guarantees: looks without joining, sleeps between looks, and leaves the terminal as it was, whichever way it
 //! ends. Without a terminal it prints one table and ends. What comes and goes meanwhile is no error.
@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use forebay_flow::Signals;
 use forebay_tier::{Error, Result};
 
+use crate::command::spaces;
 use crate::output::Output;
-use crate::spaces;
 use keys::Input;
 use look::Look;
 use ratatui::crossterm;
@@ -34,18 +34,18 @@ const SIGHUP: i32 = 1;
 /// Between looks unless another one is given.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Watch spaces live: who waits for whom, how full, how fast, how far behind.
+/// Watch spaces live: waiting processes, occupancy, throughput, lag.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Keys: q quits, arrows choose a space, s sorts, p pauses, PgUp and PgDn scroll, r looks at \
-                  once.\n\nWithout a terminal, with --once or --json, it prints one look and ends; bandwidth \
+    after_help = "Keys: q quits, arrows choose a space, s sorts, p pauses, PgUp and PgDn scroll, r samples at \
+                  once.\n\nWithout a terminal, with --once or --json, it prints one sample and ends; bandwidth \
                   needs two, S seconds apart, when --interval is given."
 )]
 pub struct Args {
     /// Short names or paths; without any, all spaces of this user.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Seconds between looks [default: 1].
+    /// Seconds between samples [default: 1].
     #[arg(long, short, value_name = "S", value_parser = spaces::seconds)]
     interval: Option<Duration>,
     /// Print one table and end.

@@ -8,8 +8,8 @@ use comfy_table::Cell;
 use forebay_space::{format_bytes, Kind, Result, VerifyReport};
 use serde::Serialize;
 
+use crate::command::spaces;
 use crate::output::{is_broken_pipe, number, schema, table_text, toned, Output, Tone};
-use crate::spaces;
 
 /// Check every byte of spaces against its checksum.
 #[derive(clap::Args, Debug)]

@@ -15,38 +15,38 @@ own_options! {
     /// How to open a checkpoint.
     CheckpointOptions, CHECKPOINT_OPTIONS, Role::Checkpoint;
     options {
-        /// Where steps go, the fastest first.
-        /// A tier (`dram`, `numa:N`, `file`, `direct`, `pmem`), a directory, or `s3://BUCKET/PREFIX`; behind it what
-        /// goes for this level alone, as in `file,keep=3`: `keep=N` newest steps stay, `every=N` keeps each N-th for
-        /// good, `best=K` or `best=K:largest` the K best by the metric of the save; `+partner`, `+xor:N` or `+rs:K+M`
-        /// right behind the place is redundancy between nodes.
+        /// Levels of the checkpoint, the fastest first.
+        /// A level is a tier (`dram`, `numa:N`, `file`, `direct`, `pmem`), a directory or `s3://BUCKET/PREFIX`,
+        /// optionally `+partner`, `+xor:N` or `+rs:K+M` (redundancy between nodes), then options, as in `file,keep=3`:
+        /// `keep=N` retains the N newest steps, `every=N` each N-th permanently, `best=K` or `best=K:largest` the K
+        /// best by the metric of the save.
         levels, levels: Vec<String> = vec!["file".into()]; {
-            range: "a place with its options, as file,keep=3; with ; between several",
+            range: "a level with its options, as in file,keep=3; with ; between several",
             default: "file", see: "checkpoint.md",
         }
 
-        /// When `need` says yes.
-        /// After so many steps, so many seconds, at the optimum for a mean time between failures in seconds, or when
-        /// the job is about to end (SIGTERM, SIGUSR1); any of them.
+        /// When `need` returns true.
+        /// After a number of steps, after a number of seconds, at the optimum for a mean time between failures in
+        /// seconds, or when the job is about to end (SIGTERM, SIGUSR1). One rule that applies is enough.
         when, when: Vec<String> = vec!["optimum".into()]; {
             range: "steps:N, seconds:S, optimum, optimum:MTBF, signal; with ; between several",
             default: "optimum", see: "checkpoint.md",
         }
 
-        /// Every so many steps a full one, and between them what has changed; 0: all are full.
-        /// Of levels that are no memory and do not say it themselves.
+        /// Interval of full steps; the steps between them contain changes only. 0: all steps are full.
+        /// For levels that are not in memory and do not set it themselves.
         incremental, incremental: u32 = 0; { default: "0", see: "checkpoint.md" }
 
-        /// How chunks are compressed.
-        /// Of levels that are no memory and do not say it themselves.
+        /// Compression of chunks.
+        /// For levels that are not in memory and do not set it themselves.
         compress, compress: String = "none".into(); {
             range: "none, zstd, zstd:LEVEL", default: "none", see: "checkpoint.md",
         }
 
-        /// Most bytes of memory that this process's part may take in a level of memory.
+        /// Limit of the memory of this process's part in a level in memory.
         memory_bytes_max, memory: u64; { default: "two steps" }
 
-        /// The program: a directory that another one saves into is refused.
+        /// Name of the program: a directory into which another program saves is refused.
         program, program: String = String::new(); { default: "none" }
     }
     beside {
@@ -64,7 +64,7 @@ own_options! {
         node: Option<String> = None;
         /// Where levels of memory lie; needed for `dram` and `numa:N`.
         memory_root: Option<PathBuf> = None;
-        /// For trials: what shall go wrong with data files in directories.
+        /// Fault injection: errors of data files in directories.
         faults: Option<FaultPlan> = None;
     }
 }

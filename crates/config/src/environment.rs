@@ -177,7 +177,7 @@ pub fn check() -> Result<()> {
     if !foreign.is_empty() {
         foreign.sort();
         SAID.call_once(|| {
-            eprintln!("forebay: without effect here: {} (no variable of Forebay)", foreign.join(", "))
+            eprintln!("forebay: warning: {} is ignored: not a variable of Forebay", foreign.join(", "))
         });
     }
     Ok(())

@@ -251,7 +251,7 @@ impl Value for Emulation {
     }
 
     fn from_json(json: &Json) -> Result<Self> {
-        Emulation::deserialize(json).map_err(|e| Error::new(Kind::Usage, format!("no medium: {e}")))
+        Emulation::deserialize(json).map_err(|e| Error::new(Kind::Usage, format!("invalid medium: {e}")))
     }
 }
 

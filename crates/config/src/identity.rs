@@ -87,8 +87,8 @@ pub fn identify(rank: Option<u32>, size: Option<u32>, scope: Scope, lookup: Look
             pair("FOREBAY_RANK", "FOREBAY_SIZE", lookup)?.map(|(r, s)| (r, s, Source::Environment))
         }
         _ => {
-            let error = Error::new(Kind::Usage, "rank and size go together, and only one of them was given");
-            return Err(error.hint("give both, or neither and let the environment say them"));
+            let error = Error::new(Kind::Usage, "rank and size must be given together");
+            return Err(error.hint("pass both, or neither (then they come from the environment)"));
         }
     };
     let run = environment::value("FOREBAY_RUN", lookup).is_some();
@@ -107,8 +107,8 @@ pub fn identify(rank: Option<u32>, size: Option<u32>, scope: Scope, lookup: Look
             (Some((rank, size)), _) => (rank, size, launch.source),
             (None, false) => (launch.rank, launch.size, launch.source),
             (None, true) => {
-                return Err(several_nodes("the launcher does not say rank and size on this node")
-                    .hint("set FOREBAY_RANK and FOREBAY_SIZE to this node's, or pass rank and size"));
+                return Err(several_nodes("the launcher does not provide rank and size on this node")
+                    .hint("set FOREBAY_RANK and FOREBAY_SIZE for this node, or pass rank and size"));
             }
         },
         (None, Some(launch)) => (launch.rank, launch.size, launch.source),

@@ -63,11 +63,11 @@ impl OpenOptions {
         if let (Some(emulation), Mechanism::Files) = (&self.emulate, self.channel) {
             return Err(Error::new(Kind::Usage, "a channel of files cannot be emulated")
                 .with("emulate", &emulation.of)
-                .hint("emulated tiers carry spaces only: leave `emulate` out, or use kind = \"space\""));
+                .hint("omit `emulate`, or use kind = \"space\""));
         }
         if self.replace && self.mode != Mode::Write {
-            return Err(Error::new(Kind::Usage, format!("mode \"{}\" replaces nothing", self.mode))
-                .hint("replace goes with mode=\"w\""));
+            return Err(Error::new(Kind::Usage, format!("replace is invalid with mode \"{}\"", self.mode))
+                .hint("use replace with mode=\"w\" only"));
         }
         self.check_batch()?;
         check_readers(&self.readers)?;
@@ -100,8 +100,11 @@ impl OpenOptions {
             return Err(refuse("batch", &bytes.to_string(), "bytes from 4KiB to 64MiB"));
         }
         if self.channel == Mechanism::Files {
-            return Err(Error::new(Kind::Usage, "a channel of files gathers nothing: each object is a file")
-                .hint("leave `batch` out, or use kind = \"space\""));
+            return Err(Error::new(
+                Kind::Usage,
+                "a channel of files does not support `batch`: each object is a file",
+            )
+            .hint("omit `batch`, or use kind = \"space\""));
         }
         if self.horizon == Some(Horizon::Write) {
             return Err(durable_one_by_one());
@@ -125,8 +128,8 @@ pub fn said_elsewhere(key: &str) -> Option<String> {
 
 /// Why nothing is gathered at horizon `write`.
 pub fn durable_one_by_one() -> Error {
-    Error::new(Kind::Usage, "at horizon write every object is durable by itself: there is nothing to gather")
-        .hint("leave `batch` out, or make the space with horizon none or epoch")
+    Error::new(Kind::Usage, "`batch` is invalid at horizon write: every object is durable by itself")
+        .hint("omit `batch`, or use horizon none or epoch")
 }
 
 /// The name of a component that nothing but its program's name gives: as much of it as a name may hold.
@@ -149,7 +152,7 @@ impl ChannelOptions {
     /// [`Kind::UnknownKey`] with "did you mean", [`Kind::UnknownEnvironment`] for everything else.
     pub fn from_json(place: &str, text: &str) -> Result<ChannelOptions> {
         let unreadable = |e: serde_json::Error| {
-            Error::new(Kind::UnknownEnvironment, format!("{place} cannot be read: {e}")).caused_by(e)
+            Error::new(Kind::UnknownEnvironment, format!("cannot parse {place}: {e}")).caused_by(e)
         };
         let table: serde_json::Map<String, serde_json::Value> =
             serde_json::from_str(text).map_err(unreadable)?;

@@ -22,165 +22,163 @@ use crate::value::{
 options! {
     process {
         /// Rank of this process in its group.
-        /// Together with `size`, or neither of them: then a launcher says both (srun, flux, mpiexec).
-        rank: u32; { variable: Some("FOREBAY_RANK"), default: "what the launcher says, else 0", see: "mpi.md" }
+        /// Must be given together with `size`; without them a launcher provides both (srun, flux, mpiexec).
+        rank: u32; { variable: Some("FOREBAY_RANK"), default: "from the launcher, else 0", see: "mpi.md" }
 
         /// Number of processes of the group.
-        size: u32; { variable: Some("FOREBAY_SIZE"), default: "what the launcher says, else 1", see: "mpi.md" }
+        size: u32; { variable: Some("FOREBAY_SIZE"), default: "from the launcher, else 1", see: "mpi.md" }
 
         /// Name of the component; of a reader: its reader group.
         component: String; {
             variable: Some("FOREBAY_COMPONENT"), range: "1 to 64 bytes", default: "the name of the program",
         }
 
-        /// The reader group that this rank reads for, which keeps a cursor.
-        /// Opened again, also after a kill or a reboot, it goes on behind the last version that all its ranks ended.
-        /// Without it: the component, which keeps a cursor if a writer's `readers` names it.
+        /// Reader group of this rank; the group keeps a cursor.
+        /// A group that is opened again, also after a kill or a reboot, continues after the last version that all its
+        /// ranks ended. Without `group`: the component, which keeps a cursor if a writer's `readers` names it.
         group: String; {
             role: Role::Reader, range: "1 to 64 bytes", default: "the component",
             see: "python.md#a-reader-that-comes-again",
         }
 
-        /// Looks without being a registered reader.
-        /// It holds no cursor and no process waits for it; versions are not kept for it, except those that it holds a
-        /// view of.
+        /// Open without registering as a reader.
+        /// An observer has no cursor; no writer waits for it, and no version is kept for it, except those of which it
+        /// holds a view.
         observer: bool = false; { role: Role::Reader, default: "false" }
     }
     channel {
-        /// What carries the data.
-        /// `files` is the baseline to compare with: one file per object, the same interface.
+        /// How the data are stored.
+        /// `files`: one file per object, the baseline for comparisons, with the same interface.
         channel, kind: Mechanism = Mechanism::default(); {
             name: "channel", role: Role::Creation, variable: Some("FOREBAY_CHANNEL_KIND"), file: true, default: "space",
         }
 
-        /// Folder of the space when it is not in shared memory.
+        /// Directory of the space, when it is not in shared memory.
         path, path: PathBuf; { role: Role::Creation, file: true, program: false, default: "below FOREBAY_DIR" }
 
         /// Tier of a new space.
-        /// `dram` is shared memory, `numa:N` that of one node of the machine, `numa:N+M` its pages in turn on several;
-        /// `file` the page cache of a file system, `direct` the disk past it, `pmem` a directly mapped file system.
+        /// `dram`: shared memory; `numa:N`: memory of node N; `numa:N+M`: pages interleaved over several nodes; `file`:
+        /// the page cache of a file system; `direct`: direct I/O; `pmem`: a directly mapped file system.
         tier, tier: TierKind; {
             role: Role::Creation, variable: Some("FOREBAY_TIER"), file: true,
-            default: "what the folder is on, else dram", see: "persistent-memory.md",
+            default: "that of the directory, else dram", see: "persistent-memory.md",
         }
 
-        /// Most bytes that a new space may hold.
+        /// Limit of the bytes of a new space.
         /// A hard limit: a writer that is ahead waits for its readers, or does what `when_full` says.
         quota_bytes, quota: u64; {
             role: Role::Creation, variable: Some("FOREBAY_QUOTA"), file: true,
-            default: "a quarter of what is free when the space is made",
+            default: "a quarter of the free space when the space is created",
         }
 
         /// Lower tiers of a new space, the faster first.
-        /// They take what does not fit into the first: `/scratch/me,quota=20GiB`, with `;` between several.
+        /// They take the data that exceed the first: `/scratch/me,quota=20GiB`, several separated by `;`.
         spill, spill: Vec<SpillTier> = Vec::new(); {
             role: Role::Creation, variable: Some("FOREBAY_SPILL"), file: true, default: "none", see: "spilling.md",
         }
 
-        /// What a full new space leads to.
-        /// With `block` writers wait until their deadline; with `spill` older data move down; with `drop_oldest` the
-        /// oldest complete versions that no reader holds go, read or not; with `error` the put fails at once.
+        /// What happens when a new space is full.
+        /// `block`: writers wait until their deadline; `spill`: older data are moved to a lower tier; `drop_oldest`:
+        /// the oldest complete versions that no reader holds are dropped, read or not; `error`: the put fails at once.
         when_full, when_full: WhenFull; {
             role: Role::Creation, variable: Some("FOREBAY_WHEN_FULL"), file: true,
             default: "spill with lower tiers, else block", see: "spilling.md",
         }
 
         /// Bytes that a writer allocates at once.
-        /// Without it as much as it holds already, from 256 KiB to 64 MiB or a quarter of its share of the quota.
+        /// Without it: as much as it already has, from 256 KiB to 64 MiB or a quarter of its share of the quota.
         segment_bytes, segment: u64; {
             role: Role::Creation, variable: Some("FOREBAY_SEGMENT"), file: true, default: "grows with the lane",
         }
 
         /// When stores are made persistent.
-        /// `none`: never by us; `epoch`: once per version, before it is complete; `write`: with every store.
+        /// `none`: not by Forebay; `epoch`: once per version, before it is complete; `write`: with every store.
         horizon, horizon: Horizon; {
             role: Role::Creation, variable: Some("FOREBAY_HORIZON"), file: true, default: "none", see: "durability.md",
         }
 
-        /// When a complete version goes.
-        /// `released`: when every registered reader has released it; `last:K`: as soon as K newer ones are complete;
+        /// When a complete version is dropped.
+        /// `released`: when all registered readers have released it; `last:K`: when K newer versions are complete;
         /// `forever`: never.
         retention, retention: Retention; {
             role: Role::Creation, variable: Some("FOREBAY_RETENTION"), file: true, default: "released",
         }
 
         /// CRC-32C of every payload.
-        /// It can be turned off at horizon `none` only.
+        /// Can be turned off at horizon `none` only.
         checksum, checksum: bool; {
             role: Role::Creation, variable: Some("FOREBAY_CHECKSUM"), file: true, default: "true",
         }
 
-        /// Bytes to which writers gather small objects of a step.
-        /// They are gathered in memory, and the tier gets them with one write. A step's data count when it ends, as
-        /// without. Not at horizon `write`, nor in files.
+        /// Size of the batches in which writers collect small objects of a step.
+        /// A batch is collected in memory and written to the tier with one operation. Durability does not change: data
+        /// of a step are acknowledged when the step ends. Invalid at horizon `write` and in channels of files.
         batch_bytes, batch: u64; {
             role: Role::Writer, variable: Some("FOREBAY_BATCH"), file: true, range: "4KiB to 64MiB", default: "none",
             see: "plans.md#batches",
         }
 
-        /// Who may be at work on the channel when.
-        /// A plan says it: programs also open spaces that no plan knows of. The first rank of the writers says it for
-        /// all.
+        /// Execution mode of the channel: which side may access it at what time.
+        /// Set by plans: programs also open spaces without a plan. The first writer rank sets it for all.
         pace, pace: Pace; { role: Role::Writer, program: false, default: "parallel", see: "plans.md" }
 
-        /// A medium that the first pool takes as long as.
-        /// For studies of a tier that is not there; a process that opens the space finds it emulated. A workflow file
-        /// says it as text.
+        /// Medium whose timing the first pool emulates, to study a tier that is not available.
+        /// All processes that open the space use it. Text in a workflow file.
         emulate, emulate: Emulation; {
             role: Role::Creation, program: false, default: "none", see: "probe.md#a-tier-that-is-not-there",
         }
 
-        /// Where this process stands, seen from an emulated tier.
-        /// With `interleaved` half of the bytes lie beside it, half across.
+        /// Locality of this process to an emulated tier.
+        /// `interleaved`: half of the bytes are local, half remote.
         locality, locality: Locality; {
             role: Role::Both, variable: Some("FOREBAY_LOCALITY"), program: false, default: "local",
             see: "probe.md#a-tier-that-is-not-there",
         }
 
-        /// What becomes of a space that is there already.
-        /// `w` starts over, `a` goes on behind what is complete, `x` refuses.
+        /// What happens to an existing space.
+        /// `w`: start over; `a`: continue after the complete versions; `x`: fail.
         mode, mode: Mode = Mode::default(); { role: Role::Writer, file: true, default: "w", see: "opening.md" }
 
-        /// With mode `w`, also a space goes whose writers died.
-        /// It goes although it holds versions that no reader has read.
+        /// With mode `w`: also replace a space whose writers died.
+        /// It is replaced although it has versions that no reader has read.
         replace, replace: bool = false; { role: Role::Writer, file: true, default: "false", see: "opening.md" }
 
-        /// When the checksums of what is read are compared.
+        /// When checksums are verified on read.
         /// `first`: once per record and process.
         verify, verify: Verify = Verify::default(); { role: Role::Reader, default: "first" }
 
-        /// Seconds until a blocking call gives up.
-        /// The error names who is missing. Of calls that are given a time of their own it does not count.
+        /// Timeout of blocking calls in seconds.
+        /// The error names the missing process. Calls with a timeout argument ignore it.
         timeout, timeout: Duration = TIMEOUT_DEFAULT; {
             role: Role::Both, variable: Some("FOREBAY_TIMEOUT"), default: "60",
         }
 
-        /// Starts at the newest complete version, and skips to the newest at each step.
+        /// Start at the newest complete version, and skip to the newest at each step.
         latest, latest: bool = false; { role: Role::Reader, default: "false" }
 
-        /// Streams a space also when its writers had ended before, in another run.
-        /// Without it the first step waits for writers of this one.
+        /// Stream a space also when its writers ended before, in another run.
+        /// Without it the first step waits for new writers.
         finished, finished: bool = false; { role: Role::Reader, default: "false", see: "opening.md" }
 
-        /// What rank and size count in a job of several nodes.
-        /// With `job` such a job is refused; with `node` only the ranks of this node are served.
+        /// What rank and size refer to in a job of several nodes.
+        /// `job`: such a job is refused; `node`: the ranks of this node are coupled.
         scope, scope: Scope = Scope::default(); {
             role: Role::Both, variable: Some("FOREBAY_SCOPE"), default: "job", see: "mpi.md",
         }
 
-        /// Reader groups that will come, with their sizes.
-        /// Versions wait for them, and they keep a cursor.
+        /// Reader groups that will join, with their sizes.
+        /// Versions are kept for them, and they keep a cursor.
         readers, readers: Vec<(String, u32)> = Vec::new(); {
             role: Role::Writer, variable: Some("FOREBAY_READERS"), default: "none",
             see: "python.md#a-reader-that-comes-again",
         }
 
-        /// What a reader group that keeps a cursor means to the writers while it is away.
-        /// With `hold` versions from its cursor on are kept, and a writer that finds the quota full waits and names the
-        /// group; with `drop` they go without it, and it learns how many it missed; with `error` the next step of a
-        /// writer fails. A reader says it of its group, a writer of those in `readers`.
+        /// What writers do while a reader group that keeps a cursor is away.
+        /// `hold`: versions from its cursor on are kept, and a writer that finds the quota full waits and names the
+        /// group; `drop`: versions are dropped, and the group learns how many it missed; `error`: the next step of a
+        /// writer fails. A reader sets it for its group, a writer for those in `readers`.
         absent, absent: Absent; {
-            role: Role::Both, file: true, default: "as it was said before, else hold",
+            role: Role::Both, file: true, default: "the previous value, else hold",
             see: "python.md#a-reader-that-comes-again",
         }
     }

@@ -376,11 +376,11 @@ pub(crate) fn check_readers(groups: &[(String, u32)]) -> Result<()> {
     for (name, size) in groups {
         if *size == 0 || name.is_empty() {
             return Err(Error::new(Kind::Usage, format!("reader group \"{name}\" has {size} ranks"))
-                .hint("a reader group has a name and 1 rank or more; leave out a group that does not come"));
+                .hint("a reader group has a name and at least one rank; omit groups without ranks"));
         }
         if !names.insert(name) {
             return Err(Error::new(Kind::Usage, format!("reader group \"{name}\" is listed twice"))
-                .hint("each group once, with the number of its ranks"));
+                .hint("list each group once, with the number of its ranks"));
         }
         check_name("reader group", name)?;
     }

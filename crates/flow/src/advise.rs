@@ -150,7 +150,7 @@ pub fn advise(known: &Known, found: &Choices, profile: &Profile, wish: Wish) -> 
                 "dropped",
                 dropped.iter().map(|d| format!("{} ({})", d.what, d.reason)).collect::<Vec<_>>().join("; "),
             )
-            .hint("allow a larger slow-down, or probe this node: forebay probe"));
+            .hint("use a larger --slowdown-max, or measure this node: forebay probe"));
     };
     if best.forecast.extrapolated {
         remarks.push("more ranks are inside the tier than it was ever measured with".to_owned());
@@ -304,7 +304,7 @@ fn why(known: &Known, scores: &[Score]) -> Vec<String> {
             format!("{name} computes {compute}, {verb} {io}, waits {wait}")
         })
         .collect();
-    why.push(format!("what binds is {}", best.binding.text()));
+    why.push(format!("bottleneck: {}", best.binding.text()));
     if let Some(second) = scores.get(1).map(|s| &s.forecast) {
         let parts = [
             (format!("{} writing", known.writer), second.writer.io_s - best.writer.io_s),
@@ -546,6 +546,6 @@ mod tests {
         told.scores.iter_mut().for_each(|s| s.expected_s = best_s);
         told.sure = Sure::Tie;
         let why = crate::trials::worth_trying(&told, &known).unwrap_err();
-        assert_eq!(why, "no other plan as good differs in its pace only");
+        assert_eq!(why, "no plan of equal time differs in its mode only");
     }
 }

@@ -24,7 +24,7 @@ pub fn alone(workflow: &Workflow, component: &str) -> Result<Workflow> {
         let error = Error::new(Kind::UnknownComponent, format!("the workflow has no component {component}"));
         return Err(match did_you_mean(component, names.clone()) {
             Some(close) => error.hint(format!("did you mean {close}?")),
-            None => error.hint(format!("it has {}", names.collect::<Vec<_>>().join(", "))),
+            None => error.hint(format!("available: {}", names.collect::<Vec<_>>().join(", "))),
         });
     }
     let mut wanted = BTreeSet::from([component.to_owned()]);

@@ -87,7 +87,7 @@ impl Home {
 }
 
 fn no_place(tier: &Tier, why: &str) -> Error {
-    Error::new(Kind::NotPossibleHere, format!("no channel can lie on {}: {why}", tier.name))
+    Error::new(Kind::NotPossibleHere, format!("no channel can be placed on {}: {why}", tier.name))
 }
 
 /// A tier in the running.
@@ -203,7 +203,7 @@ fn candidates<'a>(
         if let (Some(load), Some(capacity)) = (load, capacity) {
             if load.version_bytes > capacity {
                 let (needed, capacity) = (format_bytes(load.version_bytes), format_bytes(capacity));
-                drop(format!("a version of {needed} does not fit into {capacity}"));
+                drop(format!("a version of {needed} exceeds the capacity of {capacity}"));
                 continue;
             }
         }
@@ -293,9 +293,9 @@ fn localities(
         _ if candidate.emulated => None,
         _ if !several => Some("one memory node has all granted processors: the same as LocW"),
         Some(Home::Node(node)) if !topology.with_cpus().any(|n| n.number == *node) => {
-            Some("it lies on a node without granted processors: the same as LocW")
+            Some("it is on a node without granted processors: equal to LocW")
         }
-        Some(Home::Directory(_, _, None)) => Some("it is not known beside which memory node it lies"),
+        Some(Home::Directory(_, _, None)) => Some("its memory node is unknown"),
         _ => None,
     };
     let mut localities = match reason {
@@ -326,14 +326,14 @@ fn batching(
     };
     let is_said = workflow.channels.iter().any(|c| c.options.batch.is_some());
     let reason = match (load, not_batched(workflow)) {
-        (None, _) => "how long objects are is known after a run".to_owned(),
+        (None, _) => "the size of objects is unknown before the first run".to_owned(),
         (Some(load), _) if load.object_bytes > SMALL_OBJECT_BYTES => {
             format!("objects of {} gain nothing", format_bytes(load.object_bytes))
         }
         (_, Some((_, why))) => why.to_owned(),
-        _ if is_said => "the workflow file says them".to_owned(),
+        _ if is_said => "set by the workflow file".to_owned(),
         _ if is_memory && !candidate.emulated => {
-            "to put an object into memory is one copy, to gather it is another".to_owned()
+            "a put into memory is one copy; a batch would add another".to_owned()
         }
         _ => return Some(BATCH),
     };
@@ -394,13 +394,13 @@ pub fn without_capacity(tier: Option<&Tier>, load: Option<Load>) -> Option<Strin
 /// A gate at the knees of the tier: as many ranks as it takes to keep it busy.
 fn gate(workflow: &Workflow, candidate: &Candidate<'_>) -> std::result::Result<Mode, String> {
     if workflow.channels.iter().any(crate::workflow::Channel::is_files) {
-        return Err("a channel with a file per object has no gate".to_owned());
+        return Err("a channel of files does not support an admission limit".to_owned());
     }
-    let tier = candidate.tier.ok_or("without a profile nothing is known of its knees")?;
+    let tier = candidate.tier.ok_or("its knees are unknown without a profile")?;
     let peaks = peaks(tier);
     let threads = |peak: Option<Peak>| peak.and_then(|p| p.threads);
     let (Some(writers), Some(readers)) = (threads(peaks.write), threads(peaks.read)) else {
-        return Err("its profile says no knee over threads for both reads and writes".to_owned());
+        return Err("its profile has no knee over threads for reads and writes".to_owned());
     };
     let most = |names: &mut dyn Iterator<Item = &String>| {
         names.filter_map(|name| workflow.component(name)).map(|c| c.ranks).max().unwrap_or(1)
@@ -409,8 +409,8 @@ fn gate(workflow: &Workflow, candidate: &Candidate<'_>) -> std::result::Result<M
     let reading = most(&mut workflow.channels.iter().flat_map(|c| &c.readers));
     if writers >= writing && readers >= reading {
         return Err(format!(
-            "{writing} writers and {reading} readers are no more than its knees ({writers} and {readers}): \
-             no rank would ever wait"
+            "{writing} writers and {reading} readers do not exceed its knees ({writers} and {readers}): an admission \
+             limit has no effect"
         ));
     }
     let places = |knee: u32, ranks: u32| knee.min(ranks).clamp(1, GATE_PLACES_MAX);
@@ -455,7 +455,7 @@ mod tests {
         let one = choices(&workflow(2, ""), &nodes(1), None, None);
         assert_eq!(shorts(&one), ["S-LocW", "SS-LocW", "P-LocW"]);
         assert!(reason(&one, "LocR on as-the-file-says").contains("the same as LocW"));
-        assert!(reason(&one, "LocI on as-the-file-says").contains("no two sides"));
+        assert!(reason(&one, "LocI on as-the-file-says").contains("interleaving needs two"));
         assert!(reason(&one, "gates on as-the-file-says").contains("without a profile"));
     }
 
@@ -504,7 +504,7 @@ mod tests {
         assert!(why(file, 1 << 20).contains("1.0 MiB gain nothing"));
         assert!(why("", 4672).contains("one copy"));
         assert!(why(&format!("{file}horizon = \"write\""), 4672).contains("durable"));
-        assert!(why(&format!("{file}batch = \"64KiB\""), 4672).contains("says them"));
+        assert!(why(&format!("{file}batch = \"64KiB\""), 4672).contains("set by the workflow file"));
         assert!(why("kind = \"files\"\npath = \"/tmp/x\"", 4672).contains("is a file"));
     }
 
@@ -533,7 +533,7 @@ mod tests {
         let mut tiers: Vec<&str> = spread.map(|c| &*c.plan.tier).collect();
         tiers.dedup();
         assert_eq!(tiers, ["dram"], "{names:?}");
-        assert!(reason(&found, "LocI on pmem").contains("a directory lies in one place"));
+        assert!(reason(&found, "LocI on pmem").contains("a directory cannot be interleaved"));
         let gated = found.choices.iter().filter(|c| matches!(c.plan.mode, Mode::Gated { .. }));
         for choice in gated {
             let Mode::Gated { writers, readers } = choice.plan.mode else { unreachable!() };
@@ -573,6 +573,10 @@ mod tests {
         assert!(shorts(&found).contains(&"G4w4r-LocW".to_owned()), "{:?}", shorts(&found));
         let both = choices(&workflow(4, ""), &nodes(1), Some(&read(2.0)), None);
         assert!(both.choices.iter().any(|c| c.plan.tier == "numa:1"));
-        assert!(reason(&both, "gates on dram").contains("no rank would ever wait"), "{:?}", both.dropped);
+        assert!(
+            reason(&both, "gates on dram").contains("an admission limit has no effect"),
+            "{:?}",
+            both.dropped
+        );
     }
 }

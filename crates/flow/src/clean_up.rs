@@ -46,8 +46,8 @@ fn check_mode(channel: &Channel, location: &str) -> Result<()> {
     let options = OpenOptions { mode, replace, ..OpenOptions::default() };
     forebay_space::check_writable(location, &options).map_err(|e| {
         e.with("channel", &channel.name).hint(format!(
-            "in the table of channel {}: mode = \"w\" starts over, with replace = true also where versions are unread; \
-             mode = \"a\" goes on behind what is complete. Or remove it with: forebay clean {location}",
+            "in the table of channel {}: mode = \"w\" replaces it (with replace = true also unread versions), mode = \
+             \"a\" continues after the complete versions. Or remove it: forebay clean {location}",
             channel.name
         ))
     })
@@ -106,10 +106,10 @@ fn take_files_channel(channel: &Channel, location: &str) -> Result<()> {
     if !is_running(run_dir) && (!run_dir.is_absolute() || keeps(run_dir, name)) {
         return check_mode(channel, &dir.to_string_lossy());
     }
-    let taken = Error::new(Kind::NameInUse, format!("there is a channel {name} already"))
+    let taken = Error::new(Kind::NameInUse, format!("channel {name} already exists"))
         .with("path", dir.display())
         .with("run", &run)
-        .hint("let the other run end; or, when it has ended, remove the directory");
+        .hint("wait for the other run to end; if it has ended, remove the directory");
     if is_running(run_dir) {
         return Err(taken);
     }
@@ -165,7 +165,7 @@ fn continues(channel: &Channel) -> bool {
 
 /// The error for a name that is in use.
 pub fn taken(space: &SpaceInfo) -> Error {
-    let error = Error::new(Kind::NameInUse, format!("there is a space {} already", space.name))
+    let error = Error::new(Kind::NameInUse, format!("space {} already exists", space.name))
         .with("path", space.path.display());
     let error = match &space.run {
         Some(run) => error.with("run", run),
@@ -180,13 +180,13 @@ pub fn taken(space: &SpaceInfo) -> Error {
     if alive.is_empty() {
         return error
             .with("state", &space.state)
-            .hint("a run that is under way uses this name: let it end, or name the channel differently");
+            .hint("a running workflow uses this name: wait for it to end, or rename the channel");
     }
     let others = alive.len() - 1;
     let more = if others > 0 { format!(" and {others} more") } else { String::new() };
     error
         .with("held_by", format!("{}{more}", alive[0]))
-        .hint("another run uses this name: let it end, or name the channel differently")
+        .hint("another run uses this name: wait for it to end, or rename the channel")
 }
 
 /// Spaces that belong to the run: those of `all` below the root of short names that note its directory, its channels

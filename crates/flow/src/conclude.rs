@@ -74,8 +74,8 @@ fn complete_placement(record: &mut RunRecord, traces: &Traces) {
         }
         if found.iter().any(|found| found.starts_with("first touch")) {
             record.notes.push(format!(
-                "{}: the kernel refuses to bind memory here, so that a thread on the node touched the pages first; \
-                 a sample of them lies there",
+                "{}: mbind is refused; a thread on the node touched the pages first, and a sample of them is on that \
+                 node",
                 channel.name
             ));
         }

@@ -89,7 +89,8 @@ fn start_helpers(
     let sides = [(Role::FilesOut, &component.files.out), (Role::FilesIn, &component.files.input)];
     for (role, files) in sides {
         let Some(files) = files else { continue };
-        std::fs::create_dir_all(files).map_err(|e| Error::io(format!("making {}", files.display()), e))?;
+        std::fs::create_dir_all(files)
+            .map_err(|e| Error::io(format!("cannot create {}", files.display()), e))?;
         let command = helper_command(workflow, dir, index, role, files, options);
         ranks.start(command, &options.self_command)?;
     }

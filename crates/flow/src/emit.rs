@@ -92,13 +92,14 @@ pub fn emit(r#for: For, job: &Job<'_>) -> Result<String> {
 fn refuse(r#for: For, job: &Job<'_>) -> Result<()> {
     let crowded = |s: &&Seat| numbers(&s.cpus).len() < s.ranks as usize;
     match (r#for, job.plan.components.iter().find(crowded)) {
-        (For::Flux, Some(seat)) => {
-            Err(Error::new(Kind::NotPossibleHere, "Flux gives each rank a processor, and there are too few")
-                .with("component", &seat.name)
-                .with("ranks", seat.ranks)
-                .with("processors", &seat.cpus)
-                .hint("fewer ranks, or a larger allocation to make the plan in"))
-        }
+        (For::Flux, Some(seat)) => Err(Error::new(
+            Kind::NotPossibleHere,
+            "Flux binds one processor per rank, and the plan has too few",
+        )
+        .with("component", &seat.name)
+        .with("ranks", seat.ranks)
+        .with("processors", &seat.cpus)
+        .hint("use fewer ranks, or create the plan in a larger allocation")),
         _ => Ok(()),
     }
 }

@@ -140,7 +140,7 @@ mod tests {
     fn what_cannot_be_emulated_is_refused() {
         for (wrong, says) in [
             ("emulate = \"optane-gen1\"", "names no tier"),
-            ("emulate = \"optane-gen1:pmem/0\"", "names nothing"),
+            ("emulate = \"optane-gen1:pmem/0\"", "not a medium to emulate"),
             ("emulate = \"optane-gen1:pmem\"\nkind = \"files\"", "files"),
             ("near = \"reader\"", "near"),
         ] {

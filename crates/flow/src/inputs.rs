@@ -95,13 +95,13 @@ pub fn known(workflow: &Workflow, runs: &[RunRecord], measured: Option<&Profile>
     let read: Vec<&Channel> = workflow.channels.iter().filter(|c| !c.readers.is_empty()).collect();
     if read.is_empty() {
         return Err(Error::new(Kind::NotPossibleHere, "no channel of the workflow has a reader").hint(
-            "a plan says how writers and readers share a channel; without one there is nothing to choose",
+            "a plan describes how writers and readers share a channel; without a reader there is nothing to choose",
         ));
     }
     let unknown = |component: &str| {
-        Error::new(Kind::NotPossibleHere, format!("nothing is known of component {component}"))
+        Error::new(Kind::NotPossibleHere, format!("no run of component {component} is recorded"))
             .with("runs", runs.len())
-            .hint("run the workflow once, with three steps or more: forebay run WORKFLOW")
+            .hint("run the workflow once with at least three steps: forebay run WORKFLOW")
     };
     let bytes =
         |c: &&Channel| seen(runs, &c.writer).map_or(0.0, |s| s.step.writes.bytes * f64::from(s.step.ranks));

@@ -60,8 +60,9 @@ pub fn hold_names(workflow: &Workflow) -> Result<HeldNames> {
         let slot = slot(&path);
         match wanted.get(&slot) {
             Some((other, same)) if *same == path => {
-                let what = format!("the channels {} and {} are in one place", other.name, channel.name);
-                return Err(Error::new(Kind::Usage, what).hint("give each a path of its own"));
+                let what =
+                    format!("the channels {} and {} have the same directory", other.name, channel.name);
+                return Err(Error::new(Kind::Usage, what).hint("set a different path for each"));
             }
             _ => wanted.insert(slot, (channel, path)),
         };
@@ -89,7 +90,7 @@ pub fn hold_names(workflow: &Workflow) -> Result<HeldNames> {
         if Instant::now() >= deadline {
             return Err(Error::new(
                 Kind::TimedOut,
-                format!("{} was removed again and again", file.display()),
+                format!("another process keeps removing {}", file.display()),
             )
             .hint("start the run again when other runs have ended"));
         }
@@ -115,7 +116,7 @@ fn is_not_found(error: &Error) -> bool {
 }
 
 fn not_usable(error: Error, file: &Path) -> Error {
-    error.hint(format!("remove {} when no run is going on: nothing is stored in it", file.display()))
+    error.hint(format!("remove {} when no run is active: it contains no data", file.display()))
 }
 
 fn remove(members: &MembersFile) -> Result<()> {
@@ -132,7 +133,8 @@ fn path(channel: &Channel, workflow: &Workflow) -> Result<PathBuf> {
         Some(_) => PathBuf::from(channel.location(&workflow.dir)),
         None => forebay_space::root()?.join(&channel.name),
     };
-    let path = std::path::absolute(&path).map_err(|e| Error::io("finding the current directory", e))?;
+    let path =
+        std::path::absolute(&path).map_err(|e| Error::io("cannot determine the current directory", e))?;
     Ok(behind_links(&path, LINKS_MAX))
 }
 
@@ -161,7 +163,7 @@ fn slot(path: &Path) -> u32 {
 fn in_use(channel: &Channel, path: &Path, pid: Option<u32>) -> Error {
     let error = Error::new(Kind::NameInUse, format!("another run uses the channel {}", channel.name))
         .with("path", path.display())
-        .hint("let it end, or name the channel differently");
+        .hint("wait for it to end, or rename the channel");
     // Where it has made the channel already, the channel names its run.
     let made = forebay_space::glance_within(&path.to_string_lossy(), GLANCE);
     let error = match made.ok().and_then(|space| space.run) {

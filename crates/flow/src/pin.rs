@@ -66,7 +66,8 @@ impl Placement {
 
     fn write(&self, run_dir: &Path) -> Result<()> {
         let dir = run_dir.join(NOTES);
-        std::fs::create_dir_all(&dir).map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
+        std::fs::create_dir_all(&dir)
+            .map_err(|e| Error::io(format!("cannot create {}", dir.display()), e))?;
         let text = serde_json::to_string(self).expect("plain data");
         replace_file(&dir.join(format!("{}.{}.json", self.component, self.local_rank)), text.as_bytes())
     }

@@ -129,7 +129,7 @@ impl PlanFile {
     pub fn read(file: &Path) -> Result<PlanFile> {
         let text = std::fs::read_to_string(file).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
-                Error::new(Kind::UnknownComponent, format!("no plan file {}", file.display()))
+                Error::new(Kind::UnknownComponent, format!("plan file {} does not exist", file.display()))
                     .hint("forebay plan WORKFLOW -o plan.json writes one")
             }
             _ => Error::io(format!("reading {}", file.display()), e),
@@ -139,7 +139,7 @@ impl PlanFile {
 
     /// As [`PlanFile::read`], from text.
     pub fn parse(text: &str) -> Result<PlanFile> {
-        let no_json = |e: serde_json::Error| Error::new(Kind::Usage, format!("no plan: {e}"));
+        let no_json = |e: serde_json::Error| Error::new(Kind::Usage, format!("invalid plan file: {e}"));
         let value: serde_json::Value = serde_json::from_str(text).map_err(no_json)?;
         let schema = value.get("schema").and_then(|s| s.as_str()).unwrap_or("none").to_owned();
         if schema != SCHEMA {
@@ -163,10 +163,13 @@ impl PlanFile {
     /// [`Kind::OptionMismatch`] naming what differs, [`Kind::NotPossibleHere`] for another host.
     pub fn check(&self, workflow: &Workflow) -> Result<()> {
         let differs = |what: &str, plan: String, file: String| {
-            Err(Error::new(Kind::OptionMismatch, format!("the plan has other {what} than the workflow"))
-                .with("plan", plan)
-                .with("workflow", file)
-                .hint("make the plan again: forebay plan WORKFLOW -o plan.json"))
+            Err(Error::new(
+                Kind::OptionMismatch,
+                format!("the {what} of the plan differ from those of the workflow"),
+            )
+            .with("plan", plan)
+            .with("workflow", file)
+            .hint("create the plan again: forebay plan WORKFLOW -o plan.json"))
         };
         let said = |name: &str, ranks: u32| format!("{name}:{ranks}");
         let plan: Vec<String> = self.components.iter().map(|s| said(&s.name, s.ranks)).collect();
@@ -194,7 +197,7 @@ impl PlanFile {
         Err(Error::new(Kind::NotPossibleHere, "the plan is for another host")
             .with("plan", &self.host)
             .with("here", here)
-            .hint("processors and memory nodes have other numbers there; make a plan here"))
+            .hint("processor and memory node numbers differ between hosts: create a plan on this host"))
     }
 
     /// Puts tier, place and pace of the plan into a workflow that passed [`PlanFile::check`].
@@ -221,7 +224,7 @@ impl PlanFile {
             let error = Error::new(Kind::UnknownComponent, format!("the plan has no component {component}"));
             match forebay_space::did_you_mean(component, names.clone()) {
                 Some(close) => error.hint(format!("did you mean {close}?")),
-                None => error.hint(format!("it has {}", names.collect::<Vec<_>>().join(", "))),
+                None => error.hint(format!("available: {}", names.collect::<Vec<_>>().join(", "))),
             }
         })
     }
@@ -238,7 +241,7 @@ impl PlanFile {
 /// [`Kind::NotPossibleHere`] for a gate with more places than a space can count.
 pub fn pace_of(mode: Mode) -> Result<Pace> {
     mode.to_string().parse().map_err(|e: Error| {
-        Error::new(Kind::NotPossibleHere, format!("no space can keep the pace {mode}"))
+        Error::new(Kind::NotPossibleHere, format!("a space does not support the mode {mode}"))
             .hint(e.hint_text().unwrap_or_default().to_owned())
     })
 }
@@ -292,15 +295,13 @@ fn spread(
     table: &ChannelOptions,
 ) -> std::result::Result<Nodes, &'static str> {
     match home {
-        Home::Directory(..) => {
-            return Err("a directory lies in one place; only main memory is spread over nodes")
-        }
+        Home::Directory(..) => return Err("a directory cannot be interleaved: only main memory can"),
         Home::Node(_) => return Err("its tier is one memory node"),
         Home::AsSaid if table.kind == Some(Mechanism::Files) => {
-            return Err("a file per object lies in one directory; only main memory is spread over nodes")
+            return Err("a channel of files cannot be interleaved: only main memory can")
         }
         Home::AsSaid if table.path.is_some() || !matches!(table.tier, None | Some(TierKind::Dram)) => {
-            return Err("the workflow file says where it lies; only main memory is spread over nodes")
+            return Err("the workflow file sets its path or tier: only main memory can be interleaved")
         }
         Home::AsSaid | Home::Memory => {}
     }
@@ -308,7 +309,7 @@ fn spread(
     match (sides.len(), Nodes::of(&sides)) {
         (2, Some(nodes)) => Ok(nodes),
         (2, None) => Err("pages are spread over memory nodes with numbers up to 15 only"),
-        _ => Err("one memory node has all granted processors: there are no two sides to spread it over"),
+        _ => Err("all granted processors are on one memory node: interleaving needs two"),
     }
 }
 
@@ -334,7 +335,7 @@ pub(crate) fn not_batched(workflow: &Workflow) -> Option<(&str, &'static str)> {
 fn refuse_plan(plan: &Plan) -> Result<()> {
     let refuse = |what: &str, hint: &str| Err(Error::new(Kind::NotPossibleHere, what).hint(hint.to_owned()));
     if plan.batching.is_some_and(|bytes| !BATCH_BYTES.contains(&bytes)) {
-        return refuse("no space gathers to batches of that length", "from 4 KiB to 64 MiB, as 1MiB");
+        return refuse("invalid batch size", "from 4 KiB to 64 MiB, as 1MiB");
     }
     pace_of(plan.mode).map(drop)
 }
@@ -367,27 +368,27 @@ fn refuse(workflow: &Workflow, topology: &Topology, plan: &Plan, home: &Home) ->
     if plan.mode.is_serial() && depths(workflow).is_none() {
         return Err(Error::new(Kind::NotPossibleHere, "the channels form a cycle: no component could start")
             .with("mode", plan.mode)
-            .hint("mode parallel, or gated"));
+            .hint("use mode parallel or gated"));
     }
     if let (Mode::SerialPerStep, Some(reader)) = (plan.mode, double_reader(workflow)) {
         return Err(Error::new(
             Kind::NotPossibleHere,
-            "a component reads two channels of one writer, which in turns would each wait for the other",
+            "a component reads two channels of one writer: serial-per-step would deadlock",
         )
         .with("component", reader)
         .hint("mode serial or parallel, or one channel for both"));
     }
     if let (Some(_), Some((channel, why))) = (plan.batching, not_batched(workflow)) {
-        return Err(Error::new(Kind::NotPossibleHere, "objects of the channel cannot be gathered")
+        return Err(Error::new(Kind::NotPossibleHere, "the objects of the channel cannot be batched")
             .with("channel", channel)
             .with("reason", why)
-            .hint("a plan without batches"));
+            .hint("use a plan without batches"));
     }
     match (plan.mode, workflow.channels.iter().find(|channel| channel.is_files())) {
         (Mode::Gated { .. }, Some(channel)) => {
-            Err(Error::new(Kind::NotPossibleHere, "a channel with a file per object has no gate")
+            Err(Error::new(Kind::NotPossibleHere, "a channel of files does not support an admission limit")
                 .with("channel", &channel.name)
-                .hint("another mode, or kind = \"space\""))
+                .hint("use another mode, or kind = \"space\""))
         }
         _ => Ok(()),
     }
@@ -512,13 +513,13 @@ mod tests {
         assert_eq!(kind("", &interleaved), Kind::NotPossibleHere);
         let directory = Home::Directory(TierKind::Pmem, "/pmem0".into(), Some(0));
         for (channel, home, count, says) in [
-            ("", &Home::AsSaid, 1, "no two sides"),
-            ("", &Home::Memory, 1, "no two sides"),
+            ("", &Home::AsSaid, 1, "interleaving needs two"),
+            ("", &Home::Memory, 1, "interleaving needs two"),
             ("", &Home::Node(2), 2, "its tier is one memory node"),
-            ("", &directory, 2, "a directory lies in one place"),
-            ("kind = \"files\"", &Home::AsSaid, 2, "a file per object"),
-            ("tier = \"numa:1\"", &Home::AsSaid, 2, "the workflow file says where"),
-            ("path = \"/dev/shm/u\"", &Home::AsSaid, 2, "the workflow file says where"),
+            ("", &directory, 2, "a directory cannot be interleaved"),
+            ("kind = \"files\"", &Home::AsSaid, 2, "a channel of files cannot"),
+            ("tier = \"numa:1\"", &Home::AsSaid, 2, "the workflow file sets its path"),
+            ("path = \"/dev/shm/u\"", &Home::AsSaid, 2, "the workflow file sets its path"),
         ] {
             let made = PlanFile::new(&workflow(channel), &nodes(count), &interleaved, home);
             let error = made.unwrap_err();

@@ -248,14 +248,14 @@ impl RunRecord {
             _ => Error::io(format!("reading {}", file.display()), e),
         })?;
         let Versioned { schema } = serde_json::from_slice(&text)
-            .map_err(|e| Error::new(Kind::Damaged, format!("{} is no run record: {e}", file.display())))?;
+            .map_err(|e| Error::new(Kind::Damaged, format!("{} is not a run record: {e}", file.display())))?;
         if schema.as_deref() != Some(SCHEMA) {
             return Err(Error::new(Kind::UnknownFormat, format!("{} has another schema", file.display()))
                 .with("schema", schema.as_deref().unwrap_or("none"))
                 .hint(format!("this build reads {SCHEMA}")));
         }
         serde_json::from_slice(&text)
-            .map_err(|e| Error::new(Kind::Damaged, format!("{} makes no sense: {e}", file.display())))
+            .map_err(|e| Error::new(Kind::Damaged, format!("{} is inconsistent: {e}", file.display())))
     }
 
     /// Replaces `run.json` whole.
@@ -307,8 +307,8 @@ impl RunDir {
         check_path(&workflow.dir)?;
         let path = match out {
             Some(out) => {
-                let path =
-                    std::path::absolute(out).map_err(|e| Error::io("finding the current directory", e))?;
+                let path = std::path::absolute(out)
+                    .map_err(|e| Error::io("cannot determine the current directory", e))?;
                 check_path(&path.canonicalize().unwrap_or_else(|_| path.clone()))?;
                 if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
                     return Err(Error::new(Kind::Usage, format!("{} is not empty", path.display()))
@@ -382,11 +382,13 @@ pub fn make_dir(path: &Path) -> Result<()> {
     std::fs::create_dir_all(path).map_err(|e| match e.kind() {
         AlreadyExists | NotADirectory => Error::new(
             Kind::Usage,
-            format!("cannot make the folder {}: a file is in its way", path.display()),
+            format!("cannot create the directory {}: part of the path is a file", path.display()),
         )
-        .hint("name another folder, or move the file"),
-        InvalidFilename => Error::new(Kind::Usage, format!("cannot make the folder {}: {e}", path.display())),
-        _ => Error::io(format!("cannot make the folder {}", path.display()), e),
+        .hint("choose another directory, or move the file"),
+        InvalidFilename => {
+            Error::new(Kind::Usage, format!("cannot create the directory {}: {e}", path.display()))
+        }
+        _ => Error::io(format!("cannot create the directory {}", path.display()), e),
     })
 }
 
@@ -409,7 +411,7 @@ fn fresh_dir(runs: &Path, name: &str, job: Option<&str>) -> Result<PathBuf> {
         match std::fs::create_dir(&path) {
             Ok(()) => return Ok(path),
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => continue,
-            Err(e) => return Err(Error::io(format!("making {}", path.display()), e)),
+            Err(e) => return Err(Error::io(format!("cannot create {}", path.display()), e)),
         }
     }
     Err(Error::new(Kind::TooMany, format!("no free run directory in {}", runs.display())))

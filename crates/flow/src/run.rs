@@ -266,7 +266,7 @@ fn new_record(workflow: &Workflow, dir: &RunDir) -> Result<RunRecord> {
         state: State::Running,
         run_dir: dir.path().to_path_buf(),
         workflow_file: std::path::absolute(&workflow.file)
-            .map_err(|e| Error::io("finding the current directory", e))?,
+            .map_err(|e| Error::io("cannot determine the current directory", e))?,
         machine: Machine::here(),
         forebay_version: env!("CARGO_PKG_VERSION").to_owned(),
         start_unix_ns: unix_ns(),

@@ -232,7 +232,7 @@ impl Judge {
             (_, 0) => format!("measured {} a step, the fastest, as predicted", ms(kept_s)),
             (true, _) => format!("measured {} a step: no other is faster by more than a tie", ms(kept_s)),
             (false, _) => format!(
-                "measured {} a step, the predicted {} {}: overturned",
+                "measured {} a step, the predicted mode {} {}: prediction rejected",
                 ms(kept_s),
                 self.modes[0],
                 ms(first)
@@ -253,7 +253,7 @@ impl Judge {
         self.rounds += 1;
         self.drifts = 0;
         let reason = format!(
-            "{:.1} ms a step, where it had been kept for {:.1}: all are tried again",
+            "{:.1} ms a step, expected {:.1}: the tuning phase is repeated",
             step_s * 1e3,
             self.kept_s * 1e3
         );
@@ -299,7 +299,7 @@ impl Steered {
 
     /// Ends it; what was tried, and why no more was if steering failed.
     pub(crate) fn finish(mut self) -> (Tried, Option<String>) {
-        let failed = self.end().err().map(|e| format!("the trials of paces ended: {e}"));
+        let failed = self.end().err().map(|e| format!("online tuning stopped: {e}"));
         (self.tried.lock().unwrap_or_else(PoisonError::into_inner).clone(), failed)
     }
 
@@ -367,16 +367,14 @@ const TRIED_MAX: usize = 3;
 pub fn worth_trying(advice: &Advice, known: &Known) -> std::result::Result<(usize, Trials), String> {
     let best = &advice.scores[0];
     if matches!(advice.sure, Sure::Yes | Sure::Only) {
-        return Err("sure enough without trials".to_owned());
+        return Err("the choice is certain".to_owned());
     }
     let near_s = best.expected_s * (1.0 + TIE) + best.expected_error_s;
     let near = advice.scores.iter().enumerate().take_while(|(_, s)| s.expected_s <= near_s);
     let can_switch = |mode: Mode| mode != Mode::Serial;
     let near: Vec<(usize, &Score)> = near.filter(|(_, s)| can_switch(s.forecast.plan.mode)).collect();
     let Some((first, base)) = near.first().copied() else {
-        return Err(
-            "a serial run is an order in which programs are started: nothing to try inside".to_owned()
-        );
+        return Err("mode serial cannot be changed inside a run".to_owned());
     };
     let base = &base.forecast.plan;
     let together = near.iter().map(|(_, s)| &s.forecast.plan);
@@ -393,8 +391,8 @@ pub fn worth_trying(advice: &Advice, known: &Known) -> std::result::Result<(usiz
     }
     // Plans as good may all differ in locality, tier or batches.
     Err(match paces {
-        0 | 1 => "no other plan as good differs in its pace only".to_owned(),
-        _ => format!("{versions} versions are too few for trials"),
+        0 | 1 => "no plan of equal time differs in its mode only".to_owned(),
+        _ => format!("{versions} versions are too few"),
     })
 }
 
@@ -436,7 +434,7 @@ mod tests {
         let seconds: Vec<f64> = tried.stretches.iter().map(|s| s.step_s).take(3).collect();
         assert_eq!(seconds, [0.030, 0.010, 0.015]);
         assert_eq!(tried.decisions.len(), 1, "{tried:?}");
-        assert!(tried.decisions[0].reason.contains("overturned"), "{tried:?}");
+        assert!(tried.decisions[0].reason.contains("prediction rejected"), "{tried:?}");
         assert!(tried.stretches[3..].iter().all(|s| s.why == Why::Kept && s.mode == Mode::Parallel));
     }
 

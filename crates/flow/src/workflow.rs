@@ -170,13 +170,13 @@ impl Workflow {
     pub fn read(file: &Path) -> Result<Workflow> {
         let text = std::fs::read_to_string(file).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
-                Error::new(Kind::UnknownComponent, format!("no workflow file {}", file.display()))
-                    .hint("forebay init writes a commented one")
+                Error::new(Kind::UnknownComponent, format!("workflow file {} does not exist", file.display()))
+                    .hint("`forebay init` writes an example")
             }
             _ => Error::io(format!("reading {}", file.display()), e),
         })?;
         let absolute =
-            std::path::absolute(file).map_err(|e| Error::io("finding the current directory", e))?;
+            std::path::absolute(file).map_err(|e| Error::io("cannot determine the current directory", e))?;
         let dir = absolute.parent().map(Path::to_path_buf).unwrap_or_else(|| PathBuf::from("/"));
         Workflow::parse(file, &dir, &text)
     }
@@ -281,7 +281,7 @@ impl Source<'_> {
                 let message = format!("{name} is set by the runner");
                 return Err(self
                     .error(Kind::Usage, key.span().start, message)
-                    .hint("say it in [channel.NAME] or [[component]]"));
+                    .hint("set it in [channel.NAME] or [[component]]"));
             }
             if name.is_empty() || name.contains(['=', '\0']) {
                 let message = format!("{name:?} cannot be a variable");
@@ -307,7 +307,7 @@ impl Source<'_> {
                 let message = format!("{} is kept, but holds nothing once it was read", name.get_ref());
                 return Err(self
                     .error(Kind::Usage, options.span().start, message)
-                    .hint("with keep = true say retention = \"forever\" (the default then) or \"last:K\""));
+                    .hint("with keep = true use retention = \"forever\" (the default) or \"last:K\""));
             }
             self.check_mode(options)?;
             self.check_emulated(options)?;
@@ -317,7 +317,7 @@ impl Source<'_> {
                 let message = format!("the channels {other} and {} are too alike", name.get_ref());
                 return Err(self
                     .error(Kind::BadName, name.span().start, message)
-                    .hint("both would be told to programs as one environment variable; rename one"));
+                    .hint("both map to the same environment variable: rename one"));
             }
         }
         Ok(table.keys().map(|k| k.get_ref().clone()).collect())
@@ -331,7 +331,7 @@ impl Source<'_> {
         };
         let mode = table.options.mode.unwrap_or_default();
         if mode == Mode::Append && !table.keep {
-            return refuse("mode = \"a\" is for channels that are kept", "say keep = true");
+            return refuse("mode = \"a\" requires keep = true", "add keep = true");
         }
         if table.options.replace == Some(true) && mode != Mode::Write {
             return refuse("replace goes with mode = \"w\"", "leave one of them out");
@@ -346,12 +346,8 @@ impl Source<'_> {
             Err(self.error(Kind::Usage, options.span().start, message).hint(hint))
         };
         match gathers_nothing(&options.get_ref().options) {
-            Some(why) => {
-                refuse(&format!("there is nothing to gather to a `batch`: {why}"), "leave `batch` out")
-            }
-            None if !BATCH_BYTES.contains(&bytes) => {
-                refuse("no space gathers to a `batch` of that length", "from 4KiB to 64MiB")
-            }
+            Some(why) => refuse(&format!("`batch` has no effect: {why}"), "omit `batch`"),
+            None if !BATCH_BYTES.contains(&bytes) => refuse("invalid `batch` size", "from 4KiB to 64MiB"),
             None => Ok(()),
         }
     }
@@ -364,13 +360,12 @@ impl Source<'_> {
             Err(self.error(Kind::Usage, options.span().start, message).hint(hint))
         };
         match &table.emulate {
-            Some(_) if table.options.kind == Some(Mechanism::Files) => refuse(
-                "a channel of files cannot be emulated",
-                "leave `emulate` out, or use kind = \"space\"",
-            ),
+            Some(_) if table.options.kind == Some(Mechanism::Files) => {
+                refuse("a channel of files cannot be emulated", "omit `emulate`, or use kind = \"space\"")
+            }
             Some(text) => crate::emulate::wanted(text).map(drop).map_err(|e| with_place(e, &at)),
             None if table.near.is_some() => {
-                refuse("`near` is for emulated channels", "say emulate = \"PLATFORM:TIER/K\" too")
+                refuse("`near` requires an emulated channel", "set emulate = \"PLATFORM:TIER/K\" as well")
             }
             None => Ok(()),
         }

@@ -125,8 +125,8 @@ fn batches_are_refused_where_nothing_could_be_gathered() {
     let said = w.channels.iter().map(|c| (c.name.as_str(), c.options.batch)).collect::<Vec<_>>();
     assert_eq!(said, [("stats", None), ("u", Some(1 << 20))]);
     for (more, says) in [
-        ("batch = 100", "of that length"),
-        ("batch = \"1GiB\"", "of that length"),
+        ("batch = 100", "invalid `batch` size"),
+        ("batch = \"1GiB\"", "invalid `batch` size"),
         ("batch = \"1MiB\"\nhorizon = \"write\"", "durable by itself"),
         ("batch = \"1MiB\"\nkind = \"files\"", "each object is a file"),
     ] {

@@ -78,14 +78,14 @@ impl Piece<'_> {
             )
             .with("variable", self.name)
             .with("start", format!("{:?}", self.start))
-            .hint("its place follows from what the ranks before it put"));
+            .hint("its offset follows from the pieces of lower ranks"));
         }
         let mut elements = 1u64;
         for d in 0..dims {
             let inside = self.start[d].checked_add(self.count[d]).is_some_and(|end| end <= self.shape[d]);
             let product = elements.checked_mul(self.count[d]);
             let (true, Some(product)) = (inside, product) else {
-                return Err(Error::new(Kind::BoxOutsideShape, "the box does not lie inside the shape")
+                return Err(Error::new(Kind::BoxOutsideShape, "the box exceeds the shape")
                     .with("variable", self.name)
                     .with("dimension", d)
                     .with("start", format!("{:?}", self.start))
@@ -471,7 +471,7 @@ impl Lane {
     /// checksum is computed here. Errors: [`Kind::StepState`] when its version is no longer open.
     pub fn fill(&mut self, mut reserved: Reserved) -> Result<()> {
         if self.open_version() != Some(reserved.version) {
-            return Err(Error::new(Kind::StepState, "the reservation's step is over")
+            return Err(Error::new(Kind::StepState, "the step of this reservation has ended")
                 .with("variable", &reserved.name)
                 .with("version", reserved.version)
                 .hint("commit a reservation before the step ends"));

@@ -438,14 +438,11 @@ impl Superblock {
             _ => None,
         };
         let (FORMAT_VERSION, Some(part)) = (df.version, part) else {
-            return Err(Error::new(
-                Kind::UnknownFormat,
-                "the pool has a format that this build does not know",
-            )
-            .with("format", df.version)
-            .with("known", FORMAT_VERSION)
-            .with("features", format!("{:#x}", df.incompatible))
-            .hint("open it with the release of Forebay that wrote it, or a newer one"));
+            return Err(Error::new(Kind::UnknownFormat, "unknown format of the pool")
+                .with("format", df.version)
+                .with("known", FORMAT_VERSION)
+                .with("features", format!("{:#x}", df.incompatible))
+                .hint("open it with the release of Forebay that wrote it, or a newer one"));
         };
         if df.crc != crc32c(&bytemuck::bytes_of(&df)[..offset_of!(SuperblockDf, crc)]) {
             return Err(damaged("the pool's superblock does not match its checksum"));

@@ -152,11 +152,14 @@ fn check_length(what: &'static str, of: &NdBox, length: usize, element_bytes: us
     if wanted == length {
         return Ok(());
     }
-    Err(Error::new(Kind::BufferMismatch, format!("the buffer of the {what} has not the length of its box"))
-        .with("box", of)
-        .with("element_bytes", element_bytes)
-        .with("bytes", length)
-        .with("bytes_expected", wanted))
+    Err(Error::new(
+        Kind::BufferMismatch,
+        format!("the buffer of the {what} does not have the size of its box"),
+    )
+    .with("box", of)
+    .with("element_bytes", element_bytes)
+    .with("bytes", length)
+    .with("bytes_expected", wanted))
 }
 
 /// Where the elements of `wanted` lie in the bytes of `piece`, when that is one contiguous range; `None` when

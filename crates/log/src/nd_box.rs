@@ -193,7 +193,7 @@ impl NdBox {
         if self.is_inside(shape) {
             return Ok(());
         }
-        Err(Error::new(Kind::BoxOutsideShape, format!("the box does not lie inside variable {variable}"))
+        Err(Error::new(Kind::BoxOutsideShape, format!("the box exceeds the shape of variable {variable}"))
             .with("start", format!("{:?}", self.start.as_slice()))
             .with("count", format!("{:?}", self.count.as_slice()))
             .with("shape", format!("{shape:?}")))

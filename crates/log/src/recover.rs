@@ -229,7 +229,9 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> Result<LaneStat
             return Err(Error::new(Kind::Io, "a page of a segment could not be read")
                 .with("pool", device.path().display())
                 .with("segment_offset", offset)
-                .hint("recovery needs every record: look at the disk, then open the space again"));
+                .hint(
+                    "recovery needs every record: check the disk (kernel log), then open the space again",
+                ));
         }
         drop_unflushed_end(device, chain, &mut committed, &pieces)?;
     }

@@ -143,7 +143,7 @@ fn here_or_made() -> Option<&'static Place> {
             Err(e) => {
                 THRESHOLD.store(usize::MAX, Relaxed);
                 let hint = e.hint_text().map(|hint| format!(" ({hint})")).unwrap_or_default();
-                say(&[format!("{e}{hint}; big allocations stay in ordinary memory").as_bytes()]);
+                say(&[format!("{e}{hint}; large allocations use ordinary memory").as_bytes()]);
             }
         }
     }
@@ -168,7 +168,7 @@ fn is_ours(made: &Result<Place>, descriptor: &Path, target: &Path) -> bool {
 }
 
 fn make_new() -> Result<Place> {
-    let (_, path) = asked().ok_or_else(|| Error::new(Kind::Usage, "the job is not known"))?;
+    let (_, path) = asked().ok_or_else(|| Error::new(Kind::Usage, "unknown job"))?;
     let job = Job::open(&open_high(&path)?, &path)?;
     let JobOptions { tile_bytes, capacity, .. } = job.options().clone();
     let tile = tile_bytes as u64;
@@ -182,7 +182,7 @@ fn make(
     given: Extents,
     reserved: Option<Reservation>,
 ) -> Result<Place> {
-    let (_, path) = asked().ok_or_else(|| Error::new(Kind::Usage, "the job is not known"))?;
+    let (_, path) = asked().ok_or_else(|| Error::new(Kind::Usage, "unknown job"))?;
     let words = open_high(&path)?;
     let job = Job::open(&words, &path)?;
     let asked = job.options().clone();

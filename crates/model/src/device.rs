@@ -103,10 +103,10 @@ impl Device {
         let (Some(read), Some(write)) = (read, write) else {
             let error = Error::new(
                 Kind::NotPossibleHere,
-                format!("profile {} does not say how tier {} scales", profile.name, tier.name),
+                format!("profile {} has no scaling curve for tier {}", profile.name, tier.name),
             );
             return Err(
-                error.hint("a curve of reads and one of writes over threads is needed: forebay probe")
+                error.hint("curves of reads and writes over threads are required: run `forebay probe`")
             );
         };
         let mut gaps = Vec::new();

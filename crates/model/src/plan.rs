@@ -171,7 +171,7 @@ impl FromStr for Locality {
 }
 
 fn unknown(what: &str, text: &str, known: &[&str]) -> Error {
-    let error = Error::new(Kind::Usage, format!("`{text}` is no {what} of a plan"));
+    let error = Error::new(Kind::Usage, format!("`{text}` is not a valid {what}"));
     match did_you_mean(text, known.iter().copied()) {
         Some(close) => error.hint(format!("did you mean {close}?")),
         None => error.hint(format!("one of {}", known.join(", "))),

@@ -232,9 +232,9 @@ impl Core {
         if self.mode == Mode::ReadOnly {
             return Err(Error::new(
                 Kind::PermissionDenied,
-                format!("{} is open to read", self.backing.name()),
+                format!("{} is open read-only", self.backing.name()),
             )
-            .hint("open it read-write, or copy-on-write"));
+            .hint("open it in mode r+ or c"));
         }
         self.check_poison()
     }
@@ -256,7 +256,7 @@ impl Core {
                 Kind::Poisoned,
                 format!("a flush of {} failed: {}", self.backing.name(), e.message()),
             )
-            .hint("what was flushed before is intact; look at the disk, then open the array again");
+            .hint("data flushed before are intact; check the disk (kernel log), then open the array again");
             let kept = Kept::new(&poison);
             lock(&self.poison).get_or_insert(kept);
             poison.caused_by(e)
@@ -290,7 +290,7 @@ impl Array {
             return Err(Error::new(Kind::Damaged, format!("{} is too short", backing.name()))
                 .with("bytes", there)
                 .with("wanted", options.origin.saturating_add(bytes))
-                .hint("the shape or the dtype is another one, or the file was cut off"));
+                .hint("the shape or dtype is wrong, or the file was truncated"));
         }
         let tiles = (options.origin + bytes).div_ceil(options.tile_bytes as u64);
         let overlay = match options.mode {
@@ -384,7 +384,7 @@ impl Array {
         if range.start <= range.end && range.end <= self.bytes {
             return Ok(());
         }
-        Err(Error::new(Kind::BoxOutsideShape, "a range outside the array")
+        Err(Error::new(Kind::BoxOutsideShape, "range out of bounds of the array")
             .with("start", range.start)
             .with("end", range.end)
             .with("bytes", self.bytes))

@@ -125,10 +125,10 @@ impl Backing for FileBacking {
 /// What a read says that found fewer bytes than there have to be.
 #[cold]
 pub(crate) fn ended_early(backing: &dyn Backing, offset: u64, len: usize) -> Error {
-    Error::new(Kind::Damaged, format!("{} ends before the data does", backing.name()))
+    Error::new(Kind::Damaged, format!("{} is shorter than the data", backing.name()))
         .with("offset", offset)
         .with("bytes", len)
-        .hint("the file was cut off after it was opened")
+        .hint("the file was truncated after it was opened")
 }
 
 /// A device of the tier crate, with whatever adapters around it.

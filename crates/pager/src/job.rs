@@ -191,7 +191,7 @@ impl Job {
         use std::os::unix::ffi::OsStrExt;
         let words = SharedWords::of_file(file, path, BYTES)?;
         if words.u64(0).load(Acquire) != MAGIC {
-            return Err(Error::new(Kind::Damaged, format!("{} is no job of this build", path.display())));
+            return Err(Error::new(Kind::Damaged, format!("{} is not a job of this build", path.display())));
         }
         let word = |at| words.u64(at).load(Relaxed);
         let length = word(PATH_LEN_AT).min(PATH_MAX);
@@ -263,7 +263,7 @@ impl Job {
         Error::new(Kind::TierFull, "the budget is too small for so many processes")
             .with("budget", self.options.budget)
             .with("least", least)
-            .hint("a larger --dram, a smaller --tile, fewer processes, or --engine kernel")
+            .hint("use a larger --dram, a smaller --tile, fewer processes, or --engine kernel")
     }
 
     /// Empties the place of a member that has ended, after adding what it did to the totals. Under the lock.

@@ -39,9 +39,9 @@ impl Patience {
         if Duration::from_nanos(waited_ns) < self.limit {
             return Ok(());
         }
-        Err(Error::new(Kind::TimedOut, what).with("waited_s", self.limit.as_secs_f64()).hint(
-            "a pin is held for long, perhaps by this thread itself; drop pins and tiles when done with them",
-        ))
+        Err(Error::new(Kind::TimedOut, what)
+            .with("waited_s", self.limit.as_secs_f64())
+            .hint("another pin, possibly of this thread, is held too long: release pins and tiles after use"))
     }
 }
 

@@ -70,7 +70,10 @@ impl TileMut<'_> {
 
 #[cold]
 fn mismatch<T>(why: &str) -> Error {
-    Error::new(Kind::BufferMismatch, format!("a tile is no slice of {}: {why}", std::any::type_name::<T>()))
+    Error::new(
+        Kind::BufferMismatch,
+        format!("a tile cannot be a slice of {}: {why}", std::any::type_name::<T>()),
+    )
 }
 
 impl Deref for Tile<'_> {

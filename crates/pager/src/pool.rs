@@ -132,7 +132,7 @@ impl Pool {
     pub fn new(options: PoolOptions) -> Result<Pool> {
         let slab = options.tile_max;
         if !slab.is_power_of_two() || !(UNIT_BYTES..=TILE_BYTES_MAX).contains(&slab) {
-            return Err(Error::new(Kind::Usage, format!("a tile of {slab} bytes"))
+            return Err(Error::new(Kind::Usage, format!("invalid tile size: {slab} bytes"))
                 .hint("a power of two from 4 KiB to 2 MiB"));
         }
         // For each slab its places, and space for one shelf of the shortest tiles; and a share for page tables and
@@ -146,7 +146,7 @@ impl Pool {
             return Err(Error::new(Kind::Usage, "the budget holds fewer than two tiles")
                 .with("budget", options.budget)
                 .with("tile", slab)
-                .hint("a larger budget, or shorter tiles"));
+                .hint("use a larger budget or shorter tiles"));
         }
         let bytes = slabs as usize * slab;
         let whole = Frame::new(bytes).map_err(|e| Error::io(format!("cannot map {bytes} bytes"), e))?;

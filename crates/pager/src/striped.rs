@@ -44,10 +44,13 @@ impl StripedBacking {
         let there: Vec<u64> = files.iter().map(Backing::bytes).collect();
         let bytes = there.iter().sum();
         if lengths(bytes, files.len(), stripe) != there {
-            return Err(Error::new(Kind::Damaged, format!("{} and the files beside it", files[0].name()))
-                .with("bytes", there.iter().map(u64::to_string).collect::<Vec<_>>().join(" "))
-                .with("stripe", stripe)
-                .hint("their lengths are not those of one array: another stripe, another order, or one was cut off"));
+            return Err(Error::new(
+                Kind::Damaged,
+                format!("{} and the other files of the stripe set", files[0].name()),
+            )
+            .with("bytes", there.iter().map(u64::to_string).collect::<Vec<_>>().join(" "))
+            .with("stripe", stripe)
+            .hint("their lengths do not match one array: wrong stripe, wrong order, or a truncated file"));
         }
         Ok(StripedBacking { files, stripe, bytes })
     }

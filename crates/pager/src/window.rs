@@ -77,7 +77,7 @@ impl std::str::FromStr for WindowEngine {
         let all =
             [WindowEngine::Userfault, WindowEngine::Handler, WindowEngine::Kernel, WindowEngine::Direct];
         all.into_iter().find(|engine| engine.name() == text).ok_or_else(|| {
-            Error::new(Kind::Usage, format!("`{text}` is no engine of a window"))
+            Error::new(Kind::Usage, format!("`{text}` is not a window engine"))
                 .hint("userfault, handler, kernel or direct")
         })
     }
@@ -102,7 +102,7 @@ impl std::str::FromStr for Advice {
             "normal" => Ok(Advice::Normal),
             "random" => Ok(Advice::Random),
             "sequential" => Ok(Advice::Sequential),
-            _ => Err(Error::new(Kind::Usage, format!("`{text}` is no advice"))
+            _ => Err(Error::new(Kind::Usage, format!("`{text}` is not a valid advice"))
                 .hint("normal, random or sequential")),
         }
     }
@@ -231,8 +231,8 @@ impl Window {
     pub fn as_mut_slice(&mut self) -> Result<&mut [u8]> {
         let source = &self.source;
         self.view.as_mut_slice().ok_or_else(|| {
-            Error::new(Kind::PermissionDenied, format!("the window on {} is open to read", source.name()))
-                .hint("open it read-write, or copy-on-write")
+            Error::new(Kind::PermissionDenied, format!("the window on {} is open read-only", source.name()))
+                .hint("open it in mode r+ or c")
         })
     }
 
@@ -377,7 +377,7 @@ impl Window {
     /// What a mapped file holds.
     fn read_file(&self, at: u64, out: &mut [u8]) -> Result<()> {
         let Source::File(file) = &self.source else {
-            return Err(Error::new(Kind::Internal, "only files are mapped"));
+            return Err(Error::new(Kind::Internal, "only files can be mapped"));
         };
         let got = file.read(at, out).map_err(|e| self.failed("read", at, e))?;
         match got == out.len() {
@@ -425,7 +425,7 @@ impl Window {
         if offset.checked_add(len as u64).is_some_and(|end| end <= self.bytes()) {
             return Ok(());
         }
-        Err(Error::new(Kind::BoxOutsideShape, "a range outside the window")
+        Err(Error::new(Kind::BoxOutsideShape, "range out of bounds of the window")
             .with("start", offset)
             .with("bytes", len)
             .with("window", self.bytes()))
@@ -440,9 +440,9 @@ impl Window {
         }
         let name = self.source.name();
         if e.raw_os_error() == Some(service::ENDED_EARLY) {
-            return Error::new(Kind::Damaged, format!("{name} ends before the data does"))
+            return Error::new(Kind::Damaged, format!("{name} is shorter than the data"))
                 .with("offset", at)
-                .hint("the file was cut off after it was opened");
+                .hint("the file was truncated after it was opened");
         }
         Error::io(format!("cannot {doing} {name}"), e).with("offset", at)
     }
@@ -488,7 +488,7 @@ impl Window {
             let why = format!("a flush of {} failed: {e}", self.source.name());
             self.poisoned = Some(why.clone());
             Error::new(Kind::Poisoned, why)
-                .hint("what was flushed before is intact; look at the disk, then open it again")
+                .hint("data flushed before are intact; check the disk (kernel log), then open it again")
                 .caused_by(e)
         })
     }
@@ -618,6 +618,6 @@ fn os_error(errno: i32) -> io::Error {
 fn mismatch<T>(why: &str) -> Error {
     Error::new(
         Kind::BufferMismatch,
-        format!("the window is no slice of {}: {why}", std::any::type_name::<T>()),
+        format!("the window cannot be a slice of {}: {why}", std::any::type_name::<T>()),
     )
 }

@@ -40,7 +40,7 @@ impl FromStr for Wanted {
 
     fn from_str(text: &str) -> Result<Wanted> {
         let wrong = || {
-            Error::new(Kind::Usage, format!("`{text}` names nothing to emulate"))
+            Error::new(Kind::Usage, format!("`{text}` is not a medium to emulate"))
                 .hint("PLATFORM[:TIER][/K] with K of at least 1, as in optane-gen1:pmem/64")
         };
         let (place, k) = match text.rsplit_once('/').map(|(place, k)| (place, k.parse::<f64>())) {
@@ -76,7 +76,10 @@ impl Wanted {
         let known = profile.tiers.iter().filter_map(|tier| Some((tier, Medium::of(tier).ok()?)));
         let known: Vec<_> = known.collect();
         match known.is_empty() {
-            true => Err(Error::new(Kind::Usage, format!("{} says of no tier how fast it is", profile.name))),
+            true => Err(Error::new(
+                Kind::Usage,
+                format!("profile {} has no bandwidth for any tier", profile.name),
+            )),
             false => Ok(known),
         }
     }
@@ -124,7 +127,7 @@ impl Medium {
         if ways.iter().all(|way| way.bandwidth.0.is_empty()) {
             return Err(Error::new(
                 Kind::Usage,
-                format!("nothing is known of how fast tier {} is", tier.name),
+                format!("the profile has no bandwidth for tier {}", tier.name),
             )
             .hint("a tier to emulate has a curve of bandwidth, or a highest one"));
         }
@@ -215,7 +218,7 @@ impl Medium {
                 && c.doubt.is_none()
         };
         let Some(curve) = tier.curves.iter().filter(fits).max_by_key(|c| c.points.len()) else {
-            self.notes.push("nothing is known of mixed reads and writes: they share the time".into());
+            self.notes.push("no data on mixed reads and writes: they share the time".into());
             return;
         };
         let all = points_of(curve);
@@ -315,7 +318,7 @@ fn way_of(tier: &Tier, way: usize, notes: &mut Vec<String>) -> Way {
         (out.base, out.access, out.level) = (top.map(|(x, _)| x as u64), curve.when.access, true);
         notes.push(format!("{} are known over sizes only, for no number of threads", WORDS[way]));
     } else {
-        notes.push(format!("nothing is known of {}: they take no time", WORDS[way]));
+        notes.push(format!("no data on {}: assumed to take no time", WORDS[way]));
         return out;
     }
     match sizes {
@@ -325,11 +328,11 @@ fn way_of(tier: &Tier, way: usize, notes: &mut Vec<String>) -> Way {
             let at_base = out.base.and_then(|base| sizes.at_size(base)).unwrap_or(top);
             out.granularity = throttle::Curve(sizes.0.iter().map(|(x, y)| (*x, y / at_base)).collect());
         }
-        None => notes.push(format!("nothing is known of the size of {}: it has no effect", WORDS[way])),
+        None => notes.push(format!("no data on the size of {}: assumed to have no effect", WORDS[way])),
     }
     out.remote = remote(tier, way, &out);
     if out.remote.0.is_empty() {
-        notes.push(format!("nothing is known of remote {}: as local ones", WORDS[way]));
+        notes.push(format!("no data on remote {}: assumed equal to local", WORDS[way]));
     }
     out
 }

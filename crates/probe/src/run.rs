@@ -96,7 +96,7 @@ pub fn chosen(machine: &Machine, asks: &dyn Asks, options: &Options) -> Result<T
     for wanted in &options.tiers {
         if !tiers.found.iter().any(|tier| fits(tier, wanted)) {
             let why = tiers.passed.iter().map(|p| format!("{}: {}", p.place.display(), p.reason));
-            return Err(Error::new(Kind::Usage, format!("there is no tier `{wanted}` here"))
+            return Err(Error::new(Kind::Usage, format!("this node has no tier `{wanted}`"))
                 .with("passed", why.collect::<Vec<_>>().join("; "))
                 .hint(format!("one of: {}", there.join(", "))));
         }
@@ -323,8 +323,7 @@ impl Session<'_> {
         asked.answers.write(&mut out, &citation, &reads, subject.caveat().as_deref());
         out.notes.extend(subject.notes());
         if is_without_ring(tier) {
-            out.notes
-                .push("io_uring is refused here: threads with one request each stand for its depth".into());
+            out.notes.push("io_uring is refused: threads with one request each are used instead".into());
         }
         if !schedule.left_out.is_empty() {
             out.notes.push(format!("{} questions were left out for lack of time", schedule.left_out.len()));

@@ -23,7 +23,7 @@ impl Scratch {
     /// # Errors
     /// `PermissionDenied`, `Io`.
     pub fn make(dir: &Path) -> Result<Scratch> {
-        let making = |e| Error::io(format!("cannot make a file to measure with in {}", dir.display()), e);
+        let making = |e| Error::io(format!("cannot create a test file in {}", dir.display()), e);
         let nameless = options().custom_flags(OFlags::TMPFILE.bits() as i32).open(dir);
         match nameless {
             Ok(file) => return Ok(Scratch { file }),
@@ -48,7 +48,7 @@ impl Scratch {
     /// # Errors
     /// `Io`.
     pub fn settle(&self) -> Result<()> {
-        self.file.sync_data().map_err(|e| Error::io("cannot flush the file to measure with", e))
+        self.file.sync_data().map_err(|e| Error::io("cannot flush the test file", e))
     }
 
     /// Its length.

@@ -104,7 +104,7 @@ pub fn profile(name: &str, text: &str) -> Result<Profile> {
     for (index, job) in document.jobs.iter().enumerate() {
         if document.jobs[..index].iter().any(|other| other.jobname == job.jobname) {
             return Err(refused(format!("two results are of the job {}", job.jobname))
-                .hint("let fio put its clones together: --group_reporting"));
+                .hint("run fio with --group_reporting"));
         }
         let taken = taken(job, &document.global).map_err(|e| e.with("job", &job.jobname))?;
         add(&mut out, taken);

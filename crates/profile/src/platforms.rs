@@ -37,7 +37,7 @@ pub fn is_platform(name: &str) -> bool {
 /// [`Kind::UnknownComponent`]: there is none.
 pub fn platform(name: &str) -> Result<Profile> {
     let Some((_, text)) = FILES.iter().find(|(n, _)| *n == name) else {
-        let error = Error::new(Kind::UnknownComponent, format!("there is no platform {name}"));
+        let error = Error::new(Kind::UnknownComponent, format!("unknown platform {name}"));
         return Err(match did_you_mean(name, names()) {
             Some(close) => error.hint(format!("did you mean {close}?")),
             None => error.hint(format!("platforms: {}", names().collect::<Vec<_>>().join(", "))),

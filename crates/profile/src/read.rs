@@ -24,19 +24,19 @@ impl Profile {
         let origin = file.display().to_string();
         let meta = std::fs::metadata(file).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
-                Error::new(Kind::UnknownComponent, format!("no profile file {origin}"))
+                Error::new(Kind::UnknownComponent, format!("profile file {origin} does not exist"))
                     .hint("forebay probe ls lists saved profiles and platforms")
             }
             _ => Error::io(format!("reading {origin}"), e),
         })?;
         if !meta.is_file() || meta.len() > FILE_BYTES_MAX {
-            return Err(Error::new(Kind::UnknownFormat, format!("{origin} is no profile"))
+            return Err(Error::new(Kind::UnknownFormat, format!("{origin} is not a profile"))
                 .with("bytes", meta.len())
                 .hint("a profile is a text file that begins with forebay_profile = 1"));
         }
         let bytes = std::fs::read(file).map_err(|e| Error::io(format!("reading {origin}"), e))?;
         let text = String::from_utf8(bytes).map_err(|e| {
-            Error::new(Kind::UnknownFormat, format!("{origin} is no profile"))
+            Error::new(Kind::UnknownFormat, format!("{origin} is not a profile"))
                 .with("byte", e.utf8_error().valid_up_to())
                 .hint("a profile is UTF-8 text that begins with forebay_profile = 1")
         })?;
@@ -57,7 +57,7 @@ impl Profile {
     /// The profile as TOML.
     pub fn text(&self) -> Result<String> {
         let value = toml::Value::try_from(self)
-            .map_err(|e| Error::new(Kind::Internal, format!("a profile that is no TOML: {e}")))?;
+            .map_err(|e| Error::new(Kind::Internal, format!("the profile is not valid TOML: {e}")))?;
         Ok(layout::toml(&value))
     }
 
@@ -65,7 +65,7 @@ impl Profile {
     pub fn json(&self) -> Result<String> {
         serde_json::to_string_pretty(self)
             .map(|text| text + "\n")
-            .map_err(|e| Error::new(Kind::Internal, format!("a profile that is no JSON: {e}")))
+            .map_err(|e| Error::new(Kind::Internal, format!("the profile is not valid JSON: {e}")))
     }
 }
 
@@ -119,7 +119,7 @@ impl Text<'_> {
                 .hint(format!("this build reads forebay_profile = {FORMAT}"))),
             None => Err(self
                 .error(Kind::UnknownFormat, 1, "not a profile, or one without its version")
-                .hint(format!("a profile says forebay_profile = {FORMAT} at its top"))),
+                .hint(format!("a profile must begin with forebay_profile = {FORMAT}"))),
         }
     }
 

@@ -32,7 +32,7 @@ impl Saved {
         let absolute = |value: Option<OsString>| value.map(PathBuf::from).filter(|p| p.is_absolute());
         let data = absolute(data).or_else(|| absolute(home).map(|home| home.join(".local/share")));
         let data = data.ok_or_else(|| {
-            Error::new(Kind::NotPossibleHere, "there is no folder for saved profiles")
+            Error::new(Kind::NotPossibleHere, "the directory for saved profiles is unknown")
                 .hint("set XDG_DATA_HOME or HOME to an absolute path, or give files instead of names")
         })?;
         Ok(Saved { dir: data.join("forebay/profiles") })
@@ -77,7 +77,7 @@ impl Saved {
         let profile = Profile::read(&self.file(name))?;
         match profile.name == name {
             true => Ok(profile),
-            false => Err(Error::new(Kind::Damaged, format!("the file of {name} holds another profile"))
+            false => Err(Error::new(Kind::Damaged, format!("the file of {name} contains another profile"))
                 .with("name", &profile.name)
                 .with("file", self.file(name).display())),
         }
@@ -98,10 +98,10 @@ impl Saved {
         if !replace && file.exists() {
             return Err(Error::new(Kind::Usage, format!("a profile is already saved as {}", profile.name))
                 .with("file", file.display())
-                .hint("--replace takes its place, --name gives another name"));
+                .hint("use --replace to overwrite it, or --name for another name"));
         }
         std::fs::create_dir_all(&self.dir)
-            .map_err(|e| Error::io(format!("making {}", self.dir.display()), e))?;
+            .map_err(|e| Error::io(format!("cannot create {}", self.dir.display()), e))?;
         write_whole(&file, profile.text()?.as_bytes())?;
         Ok(file)
     }
@@ -123,10 +123,10 @@ impl Saved {
         }
         let mut known = self.names()?;
         known.extend(platforms::names().map(str::to_owned));
-        let error = Error::new(Kind::UnknownComponent, format!("there is no profile {word}"));
+        let error = Error::new(Kind::UnknownComponent, format!("profile {word} does not exist"));
         Err(match did_you_mean(word, known.iter().map(String::as_str)) {
             Some(close) => error.hint(format!("did you mean {close}?")),
-            None if Path::new(word).exists() => error.hint(format!("for the file say ./{word}")),
+            None if Path::new(word).exists() => error.hint(format!("for the file use ./{word}")),
             None => error.hint("forebay probe ls lists saved profiles and platforms"),
         })
     }

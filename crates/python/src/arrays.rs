@@ -158,7 +158,7 @@ fn is_cuda(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 fn in_device_memory(py: Python<'_>, object: &Bound<'_, PyAny>, device: &str) -> PyErr {
     let class = object.get_type().qualname().map_or_else(|_| "?".into(), |n| n.to_string());
-    let error = Error::new(Kind::DeviceMemory, format!("this {class} lies in the memory of {device}"))
+    let error = Error::new(Kind::DeviceMemory, format!("this {class} is in the memory of {device}"))
         .with("device", device)
         .hint("copy it to the host first, for example with .cpu(), .get() or numpy.asarray");
     raise(py, error)
@@ -173,7 +173,7 @@ pub fn descriptor<'py>(py: Python<'py>, dtype: Dtype) -> PyResult<Option<Bound<'
     let found = BFLOAT16.get_or_try_init(py, || {
         let Ok(types) = py.import("ml_dtypes") else {
             let hint = "pip install ml_dtypes";
-            return Err(usage(py, Kind::NotPossibleHere, "NumPy alone has no bfloat16", hint));
+            return Err(usage(py, Kind::NotPossibleHere, "NumPy has no bfloat16", hint));
         };
         let dtype = numpy(py)?.call_method1("dtype", (types.getattr("bfloat16")?,))?;
         buffer::set_bfloat16_number(dtype.getattr("num")?.extract()?);
@@ -237,8 +237,10 @@ pub fn dims(object: &Bound<'_, PyAny>) -> PyResult<Dims> {
 #[inline]
 fn size(item: &Bound<'_, PyAny>) -> PyResult<u64> {
     item.extract::<u64>().map_err(|_| {
-        let what =
-            format!("{} is no size or offset", item.repr().map_or_else(|_| "?".into(), |r| r.to_string()));
+        let what = format!(
+            "{} is not a valid size or offset",
+            item.repr().map_or_else(|_| "?".into(), |r| r.to_string())
+        );
         usage(item.py(), Kind::Usage, what, "sizes and offsets are integers, 0 or more")
     })
 }
@@ -295,19 +297,21 @@ fn select_axis(key: &Bound<'_, PyAny>, length: u64) -> PyResult<(u64, u64, bool)
         let range = slice.indices(length as isize)?;
         if range.step != 1 {
             let what = format!("a slice with step {}", range.step);
-            return Err(usage(py, Kind::Usage, what, "take the box without a step, then slice the array"));
+            return Err(usage(py, Kind::Usage, what, "read the box without a step, then slice the array"));
         }
         // PySlice clips as Python does; start <= stop is not given for an empty slice.
         return Ok((range.start as u64, range.slicelength as u64, true));
     }
     let index: i64 = key.extract().map_err(|_| {
-        let what =
-            format!("{} is no index of a box", key.repr().map_or_else(|_| "?".into(), |r| r.to_string()));
+        let what = format!(
+            "{} is not a valid index of a box",
+            key.repr().map_or_else(|_| "?".into(), |r| r.to_string())
+        );
         usage(py, Kind::Usage, what, "boxes are made of slices, integers and ...")
     })?;
     let at = if index < 0 { index + length as i64 } else { index };
     if at < 0 || at >= length as i64 {
-        let what = format!("index {index} lies outside an axis of {length}");
+        let what = format!("index {index} is out of range for an axis of length {length}");
         return Err(usage(py, Kind::BoxOutsideShape, what, ""));
     }
     Ok((at as u64, 1, false))

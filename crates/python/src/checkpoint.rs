@@ -106,7 +106,7 @@ impl PyCheckpoint {
                 let last = checkpoint.levels().len() - 1;
                 match level.unwrap_or(last) {
                     level if level <= last => checkpoint.wait_level(level),
-                    level => Err(Error::new(Kind::Usage, format!("there is no level {level}"))
+                    level => Err(Error::new(Kind::Usage, format!("level {level} does not exist"))
                         .with("levels", last + 1)),
                 }
             })
@@ -199,7 +199,7 @@ impl PyCheckpoint {
 
 #[cold]
 fn unfit(py: Python<'_>, name: &str) -> PyErr {
-    let error = Error::new(Kind::BufferMismatch, format!("{name} cannot be protected as it is"));
+    let error = Error::new(Kind::BufferMismatch, format!("{name} cannot be protected"));
     raise(
         py,
         error

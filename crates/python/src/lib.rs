@@ -51,7 +51,7 @@ fn open<'py>(
         ("r", _) => None,
         (_, Ok(mode)) => Some(mode),
         (other, Err(_)) => {
-            let what = format!("mode {other:?} is not known");
+            let what = format!("invalid mode {other:?}");
             return Err(usage(py, forebay_space::Kind::Usage, what, "mode is \"r\", \"w\", \"a\" or \"x\""));
         }
     };

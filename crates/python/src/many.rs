@@ -108,7 +108,7 @@ fn text<'py>(name: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
 pub fn names<'py>(names: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyString>>> {
     if names.is_instance_of::<PyString>() {
         let hint = "a list of names; put and get take one";
-        return Err(usage(names.py(), Kind::Usage, "one name was given where many are wanted", hint));
+        return Err(usage(names.py(), Kind::Usage, "expected a list of names, got one name", hint));
     }
     names.try_iter()?.map(|name| text(&name?)).collect()
 }
@@ -152,10 +152,13 @@ fn get_one(
     if fits(has, &is) {
         return reader.get(name, None, part);
     }
-    Err(Error::new(Kind::BufferMismatch, format!("{name} is not like the array it should go to"))
-        .with("variable", name)
-        .with("dtype", has)
-        .with("shape", format!("{:?}", is.as_slice()))
-        .with("wanted", format!("{dtype} {shape:?}"))
-        .hint("get_many takes objects of one dtype and shape; get takes one of any"))
+    Err(Error::new(
+        Kind::BufferMismatch,
+        format!("{name} does not match dtype and shape of the output array"),
+    )
+    .with("variable", name)
+    .with("dtype", has)
+    .with("shape", format!("{:?}", is.as_slice()))
+    .with("wanted", format!("{dtype} {shape:?}"))
+    .hint("get_many takes objects of one dtype and shape; get takes one of any"))
 }

@@ -108,7 +108,7 @@ fn take_communicator(py: Python<'_>, options: &mut OpenOptions, comm: &Bound<'_,
         return Err(usage(
             py,
             Kind::Usage,
-            "comm= was given together with rank= or size=",
+            "comm= cannot be combined with rank= or size=",
             "give one of them",
         ));
     }

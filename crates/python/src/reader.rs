@@ -68,8 +68,8 @@ impl Consuming {
         if self.reader.is_none() {
             return closed(self.what);
         }
-        Error::new(Kind::StepState, "this step is not open any more")
-            .hint("get inside the loop body of steps(); arrays that get returned stay valid")
+        Error::new(Kind::StepState, "this step has ended")
+            .hint("call get inside the loop over steps(); arrays returned by get stay valid")
     }
 
     fn opened(&mut self, version: u64, automatic: bool) -> OpenStep {

@@ -153,7 +153,7 @@ impl PyRegion {
         };
         let item: u64 = dtype.getattr("itemsize")?.extract()?;
         if item == 0 || dtype.getattr("hasobject")?.is_truthy()? {
-            let what = format!("elements of dtype {} cannot lie in a file", dtype.str()?);
+            let what = format!("elements of dtype {} cannot be stored in a file", dtype.str()?);
             return Err(usage(py, Kind::Usage, what, "numbers, and records of numbers, can"));
         }
         let left = slf.get().nbytes.saturating_sub(offset) as u64;

@@ -70,7 +70,7 @@ impl Producing {
         if self.writer.is_none() {
             return closed();
         }
-        Error::new(Kind::StepState, format!("step {version} is not open any more"))
+        Error::new(Kind::StepState, format!("step {version} has ended"))
             .hint("put inside the loop body of steps(), or between begin_step() and end_step()")
     }
 }
@@ -565,7 +565,7 @@ impl WriteStep {
         start: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Dims> {
         if shape.or(start).is_some_and(|given| !given.is_none()) {
-            let hint = "with concat=True the global shape and the place follow from what all ranks put";
+            let hint = "with concat=True shape= and start= are computed from the pieces of all ranks";
             return Err(usage(py, Kind::Usage, "shape= or start= was given with concat=True", hint));
         }
         let mut global = Dims::from_slice(dims);
@@ -664,8 +664,7 @@ impl WriteStep {
             }
             (None, Some(_)) => Err(usage(py, Kind::Usage, "start= was given without shape=", hint)),
             (None, None) => {
-                let what =
-                    format!("which part of the whole is this array? The group has {} ranks", self.size);
+                let what = format!("shape= and start= are missing: the group has {} ranks", self.size);
                 Err(usage(py, Kind::Usage, what, hint))
             }
         }
@@ -686,7 +685,7 @@ impl WriteStep {
             (None, Some(count)) if count == *shape => Ok((Dims::from_slice(zeros(py, shape)?), count)),
             _ => {
                 let hint = "give both: step.reserve(name, shape=(N, M), start=(row, 0), count=(rows, M))";
-                Err(usage(py, Kind::Usage, "which part of the whole is to be reserved?", hint))
+                Err(usage(py, Kind::Usage, "start= or count= is missing", hint))
             }
         }
     }

@@ -374,7 +374,7 @@ def test_files_that_are_not_stripes_of_one_array_are_refused(folder: Path) -> No
 
     array("abc", mode="x+").close()
     for wrong in ({"names": "bac"}, {"names": "abc", "stripe": 8192}):
-        with pytest.raises(fb.errors.Damaged, match="the files beside it"):
+        with pytest.raises(fb.errors.Damaged, match="the other files of the stripe set"):
             array(**wrong, mode="r")
     with pytest.raises(fb.errors.NameInUse):
         array("xa", mode="x+")

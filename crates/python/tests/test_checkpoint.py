@@ -106,7 +106,7 @@ def test_what_was_not_taken_is_a_warning(space: Path) -> None:
         with pytest.warns(RuntimeWarning) as told:
             assert ck.restore_latest() == 1
         text = "\n".join(str(one.message) for one in told)
-        assert "step 2 of run 1" in text and "checksum" in text and "step 2 had been saved and is lost" in text
+        assert "step 2 of run 1" in text and "checksum" in text and "step 2 was saved and is lost" in text
     assert (u == 1).all()
 
 
@@ -205,7 +205,7 @@ def test_ranks_by_a_communicator(space: Path, kind: Any) -> None:
         ck.protect("u", whole)
         assert ck.restore_latest() == 1
     assert (whole == [0, 0, 1, 1, 2, 2]).all()
-    with pytest.raises(fb.errors.Usage, match="together with rank"):
+    with pytest.raises(fb.errors.Usage, match="combined with rank"):
         fb.Checkpoint(space / "ck", comm=kind(0, 1), rank=0, size=1)
     with pytest.raises(fb.errors.Usage, match="neither Get_rank"):
         fb.Checkpoint(space / "ck", comm=object())

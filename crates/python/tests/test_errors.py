@@ -135,7 +135,7 @@ def test_negative_numbers_are_named(tmp_path):
 def test_a_reader_group_without_ranks():
     with pytest.raises(errors.Usage, match='reader group "ana" has 0 ranks') as e:
         fb.open("none", "w", readers={"ana": 0})
-    assert "1 rank or more" in e.value.hint
+    assert "at least one rank" in e.value.hint
 
 
 def test_a_dtype_that_is_not_kept_names_those_that_are():

@@ -459,7 +459,7 @@ def test_pieces_of_ranks_and_concatenated_ones(driver):
         part = a[2 * rank : 2 * rank + 2]
         writer.put("T", Interface(driver, part), shape=(4, 6), start=(2 * rank, 0))
         writer.put("P", DLPack(driver, a[: rank + 1]), concat=True, dims=("n", "x"))
-        with pytest.raises(errors.Usage, match="which part of the whole"):
+        with pytest.raises(errors.Usage, match="shape= and start= are missing"):
             writer.put("Q", Interface(driver, part))
         writer.end_step()
     step = next(reader.steps())

@@ -107,7 +107,7 @@ def test_what_was_read_of_writers_that_died_may_go(children):
 
 
 def test_replace_goes_with_mode_w():
-    with pytest.raises(fb.errors.Usage, match='replace goes with mode="w"'):
+    with pytest.raises(fb.errors.Usage, match='use replace with mode="w"'):
         fb.open("heat", "a", replace=True)
     with pytest.raises(fb.errors.Usage, match='"r", "w", "a" or "x"'):
         fb.open("heat", "w+")

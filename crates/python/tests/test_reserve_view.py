@@ -86,9 +86,9 @@ def test_an_aborted_reservation_is_frozen_and_never_seen(pair):
 def test_reserve_needs_a_box_when_the_group_has_ranks():
     with fb.open("two", "w", rank=0, size=2, quota="16MiB") as w:
         w.begin_step()
-        with pytest.raises(errors.Usage, match="which part"):
+        with pytest.raises(errors.Usage, match="start= or count= is missing"):
             w.reserve("T", (4, 4))
-        with pytest.raises(errors.Usage, match="which part"):
+        with pytest.raises(errors.Usage, match="shape= and start= are missing"):
             w.put("T", np.zeros(4))
         w.abort_step()
 

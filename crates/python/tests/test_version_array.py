@@ -136,7 +136,7 @@ def test_what_a_version_does_not_take(space: str) -> None:
         fb.array(space=space, variable="u", mode="r+")
     with pytest.raises(ValueError, match="path"):
         fb.array(space=space, variable="u", path="x")
-    with pytest.raises(ValueError, match="which variable"):
+    with pytest.raises(ValueError, match="variable= is missing"):
         fb.array(space=space)
     with pytest.raises(ValueError, match="space="):
         fb.array((3,), variable="u")

@@ -269,7 +269,7 @@ def test_a_version_that_does_not_fit_is_an_error_when_it_is_read():
     with open_space("odd", step="all") as ds:
         assert ds["free"].values.shape == (4, 2)
         for name, version, error, said in (
-            ("sometimes", 1, errors.UnknownVariable, "version 1 holds no variable sometimes"),
+            ("sometimes", 1, errors.UnknownVariable, "version 1 has no variable sometimes"),
             ("grows", 0, errors.VariableMismatch, r"version 0 the shape \(3,\) instead of \(4,\)"),
             ("packed", 0, errors.VariableMismatch, "scale_factor 0.25 instead of 0.5"),
             ("kind", 0, errors.VariableMismatch, "dtype float32 instead of float64"),

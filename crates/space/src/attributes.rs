@@ -198,7 +198,7 @@ pub fn read(directory: &Path) -> Result<BTreeMap<String, Attribute>> {
         Err(e) => return Err(Error::io(format!("read {}", path.display()), e)),
     };
     let damaged = |e: serde_json::Error| {
-        Error::new(Kind::Damaged, format!("{} cannot be read: {e}", path.display())).caused_by(e)
+        Error::new(Kind::Damaged, format!("cannot parse {}: {e}", path.display())).caused_by(e)
     };
     // The schema first: what follows it may mean something else in another version.
     let raw: serde_json::Value = serde_json::from_slice(&content).map_err(damaged)?;
@@ -210,7 +210,7 @@ pub fn read(directory: &Path) -> Result<BTreeMap<String, Attribute>> {
                 format!("{} has the schema {other}", path.display()),
             )
             .with("known", SCHEMA)
-            .hint("a newer Forebay wrote it; use that one"));
+            .hint("written by a newer release of Forebay: use that release or a newer one"));
         }
         _ => {
             return Err(Error::new(Kind::Damaged, format!("{} has no schema of attributes", path.display())))

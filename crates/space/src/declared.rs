@@ -47,7 +47,7 @@ pub(crate) fn disagreement(
 ) -> Error {
     Error::new(
         Kind::VariableMismatch,
-        format!("{who} put {name} with another dtype or shape in version {version}"),
+        format!("{who} put variable {name} with another dtype or shape in version {version}"),
     )
     .with("rank", rank)
     .with("dtype", dtype)

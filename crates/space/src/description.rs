@@ -41,9 +41,9 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 
 #[cold]
 fn reserved(name: &str) -> Error {
-    Error::new(Kind::BadName, format!("the name of a variable does not begin with {RESERVED}"))
+    Error::new(Kind::BadName, format!("variable names that begin with {RESERVED} are reserved"))
         .with("variable", name)
-        .hint("such names are kept for what Forebay itself stores with a version")
+        .hint("choose another name")
 }
 
 /// What is said of one variable of a version.
@@ -90,7 +90,10 @@ impl Description {
         match &self.dims {
             Some(dims) if dims.len() != dimensions => Err(Error::new(
                 Kind::VariableMismatch,
-                format!("variable {variable} has {dimensions} dimensions, and {} are named", dims.len()),
+                format!(
+                    "variable {variable} has {dimensions} dimensions, but {} names were given",
+                    dims.len()
+                ),
             )
             .with("dims", dims.join(", "))),
             _ => Ok(()),
@@ -114,11 +117,11 @@ impl Description {
 fn named_differently(variable: &str, dims: &[String], other: &[String]) -> Error {
     Error::new(
         Kind::VariableMismatch,
-        format!("the dimensions of {variable} are named differently in one version"),
+        format!("ranks named the dimensions of {variable} differently in one version"),
     )
     .with("dims", dims.join(", "))
     .with("other_dims", other.join(", "))
-    .hint("all ranks must name the dimensions of a variable alike")
+    .hint("all ranks must use the same names for the dimensions of a variable")
 }
 
 /// One line.
@@ -200,7 +203,7 @@ impl Descriptions {
                 continue;
             }
             let Line { variable, mut description } = serde_json::from_slice(line).map_err(|e| {
-                Error::new(Kind::Damaged, format!("a description in version {version} cannot be read: {e}"))
+                Error::new(Kind::Damaged, format!("cannot parse a description in version {version}: {e}"))
                     .caused_by(e)
             })?;
             let Some(name) = variable else {

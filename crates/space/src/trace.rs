@@ -202,7 +202,7 @@ fn create_new(directory: &Path, stem: &str) -> std::io::Result<(PathBuf, File)> 
 fn say_once(path: &Path, error: &std::io::Error) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
-        eprintln!("forebay: cannot write the trace {}: {error}; going on without it", path.display());
+        eprintln!("forebay: cannot write the trace {}: {error}; tracing is disabled", path.display());
     }
 }
 

@@ -11,23 +11,15 @@
 #![deny(unsafe_code)]
 
 pub mod adapter;
-pub mod capacity;
 pub mod checksum;
-pub mod clock;
 pub mod counters;
 pub mod device;
 pub mod engine;
+mod files;
 pub mod host;
-pub mod liveness;
-pub mod nameless;
-pub mod own_directory;
+mod node;
 #[allow(unsafe_code)]
 pub mod persist;
-pub mod plain;
-pub mod pool_lock;
-pub mod process;
-mod region;
-mod shared_words;
 #[cfg(forebay_simulated)]
 pub mod simulation;
 #[cfg(test)]
@@ -35,12 +27,12 @@ pub mod simulation;
 mod skips;
 #[allow(unsafe_code)]
 mod sys;
-pub mod wait;
-pub mod window;
 
 pub use device::{create, detect, open, Device};
+pub use files::region::{MapMode, Region, SharedRegion};
+pub use files::shared_words::SharedWords;
+pub use files::{nameless, plain, window};
 pub use forebay_terms::{Access, Durability, Horizon, Nodes, Placement, Shares, TierKind, NODES_MAX};
 pub use forebay_terms::{Error, Kind, Result};
-pub use region::{MapMode, Region, SharedRegion};
-pub use shared_words::SharedWords;
+pub use node::{capacity, clock, liveness, own_directory, pool_lock, process, wait};
 pub use sys::{watch, watched, LostPage, StagedWrite};

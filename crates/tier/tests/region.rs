@@ -252,7 +252,7 @@ fn a_tier_that_the_directory_is_not_on_is_refused() {
 fn tiers_without_a_file_of_memory_are_refused_with_the_reason() {
     for root in roots() {
         let path = root.path().join("r");
-        for (tier, why) in [(TierKind::Direct, "no memory to map"), (TierKind::DevDax, "a whole device")] {
+        for (tier, why) in [(TierKind::Direct, "cannot be mapped"), (TierKind::DevDax, "a whole device")] {
             let e = refused(Region::create(&path, 4096, Some(tier)), Kind::NotPossibleHere);
             assert!(e.to_string().contains(why), "{e}");
             assert!(!path.exists());

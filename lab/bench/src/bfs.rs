@@ -170,7 +170,7 @@ fn search_all(args: &Args, signals: &Signals, out: &Output) -> Result<i32> {
             "at least one thread, one edge for each vertex, one tile length",
         ));
     }
-    let failed = |e| Error::io(format!("making a directory in {}", args.dir.display()), e);
+    let failed = |e| Error::io(format!("cannot create a directory in {}", args.dir.display()), e);
     let dir = tempfile::Builder::new().prefix("forebay-bfs-").tempdir_in(&args.dir).map_err(failed)?;
     let at = std::path::absolute(dir.path()).map_err(failed)?;
     out.progress(&format!("making a graph of 2^{scale} vertices"));

@@ -112,7 +112,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     let plain = plain(args, dumps, problem.field_bytes())?;
     let mut rows = Vec::new();
     for mode in &args.mode {
-        let failed = |e| Error::io(format!("making a directory in {}", args.directory.display()), e);
+        let failed = |e| Error::io(format!("cannot create a directory in {}", args.directory.display()), e);
         let dir = tempfile::Builder::new().prefix("forebay-btio-").tempdir_in(&args.directory);
         let dir = dir.map_err(failed)?;
         let path = std::path::absolute(dir.path()).map_err(failed)?.display().to_string();

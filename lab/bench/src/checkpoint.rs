@@ -459,7 +459,7 @@ fn die(way: &Way, signals: &Signals) -> Result<f64> {
 
 fn folder(dir: &Path) -> Result<TempDir> {
     let made = tempfile::Builder::new().prefix("forebay-checkpoint-").tempdir_in(dir);
-    made.map_err(|e| Error::io(format!("making a directory in {}", dir.display()), e))
+    made.map_err(|e| Error::io(format!("cannot create a directory in {}", dir.display()), e))
 }
 
 fn text(body: &Body, out: &Output) -> String {

@@ -106,7 +106,7 @@ pub fn write<T: Serialize>(
 ) -> Result<()> {
     let Some(file) = &args.plot else { return Ok(()) };
     let document = serde_json::to_value(body)
-        .map_err(|e| Error::new(Kind::Internal, format!("a result is no JSON: {e}")))?;
+        .map_err(|e| Error::new(Kind::Internal, format!("the result cannot be written as JSON: {e}")))?;
     let mut charts: Vec<Chart> = Vec::new();
     for picture in pictures {
         let bars = picture.bars(&document);

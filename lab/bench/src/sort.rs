@@ -191,7 +191,7 @@ fn measure(
     (group, signals): (Option<&Group>, &Signals),
     out: &Output,
 ) -> Result<Row> {
-    let failed = |e| Error::io(format!("making a directory in {}", args.dir.display()), e);
+    let failed = |e| Error::io(format!("cannot create a directory in {}", args.dir.display()), e);
     let dir = tempfile::Builder::new().prefix("forebay-sort-").tempdir_in(&args.dir).map_err(failed)?;
     let file = std::path::absolute(dir.path()).map_err(failed)?.join("keys");
     out.progress(&format!("making {} of keys", format_bytes(task.keys * 8)));

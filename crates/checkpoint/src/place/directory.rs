@@ -90,7 +90,7 @@ impl Directory {
                 format!("{} is not on tier {tier}", path.display()),
             )
             .with("found", found)
-            .hint("name the directory alone: Forebay finds its tier"));
+            .hint("give the directory without a tier: it is detected"));
         }
         Ok(Directory::of(path, tier, on_memory, owner))
     }
@@ -319,7 +319,7 @@ impl Place for Directory {
         }
         let path = self.at(dir);
         let synced = call(&path, || File::open(&path)).and_then(|dir| call(&path, || dir.sync_all()));
-        synced.map_err(|e| Error::io(format!("cannot make the names in {} durable", path.display()), e))
+        synced.map_err(|e| Error::io(format!("cannot sync the directory {}", path.display()), e))
     }
 
     fn load(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>> {
@@ -329,7 +329,7 @@ impl Place for Directory {
             Err(e) if is_missing(&e) => Ok(None),
             Err(e) => Err(reading(e)),
             Ok(meta) if !meta.is_file() || meta.len() > bytes_max => {
-                Err(damaged(&path.display().to_string(), "it is no file of a sensible length")
+                Err(damaged(&path.display().to_string(), "it is not a regular file of a valid size")
                     .with("bytes", meta.len()))
             }
             Ok(_) => match call(&path, || fs::read(&path)) {
@@ -343,7 +343,7 @@ impl Place for Directory {
         let path = self.at(name);
         match call(&path, || fs::symlink_metadata(&path)) {
             Err(e) if is_missing(&e) => Ok(None),
-            Err(e) => Err(Error::io(format!("cannot look at {}", path.display()), e)),
+            Err(e) => Err(Error::io(format!("cannot stat {}", path.display()), e)),
             Ok(_) => Ok(Some(Box::new(Opened(self.device_open(name, Access::Read)?)))),
         }
     }
@@ -473,7 +473,7 @@ fn is_missing(e: &std::io::Error) -> bool {
 /// Makes a directory and those above it that are missing, all of them this user's alone.
 pub(crate) fn make_dirs(path: &Path) -> Result<()> {
     let made = call(path, || fs::DirBuilder::new().recursive(true).mode(0o700).create(path));
-    made.map_err(|e| Error::io(format!("cannot make the directory {}", path.display()), e))
+    made.map_err(|e| Error::io(format!("cannot create the directory {}", path.display()), e))
 }
 
 /// As [`make_dirs`], for one whose files no other user may replace; checks one that is there.
@@ -490,7 +490,7 @@ pub(crate) fn make_own(path: &Path) -> Result<()> {
 /// # Errors
 /// `PermissionDenied`; `Io`.
 pub(crate) fn check_own(path: &Path) -> Result<()> {
-    let finding = |e| Error::io(format!("cannot find out where {} lies", path.display()), e);
+    let finding = |e| Error::io(format!("cannot resolve the path {}", path.display()), e);
     let hint =
         "a checkpoint belongs to one user, in directories with mode 0700: name another one, or chmod go-w it";
     own_directory::check_own(

@@ -21,7 +21,7 @@ pub(crate) use call::{How, Plan};
 pub use directory::Directory;
 pub(crate) use directory::{check_own, make_own, threads};
 pub use nodes::Nodes;
-pub(crate) use nodes::{check_name, is_pattern, numbered, of_node, Directories, Family, Own, NODE};
+pub(crate) use nodes::{is_pattern, numbered, of_node, Directories, Family, Own, NODE};
 pub(crate) use objects::is_url;
 pub use objects::Objects;
 

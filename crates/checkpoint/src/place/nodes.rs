@@ -16,13 +16,10 @@ use forebay_tier::adapter::fault::{FaultCounts, FaultPlan};
 use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 
 use super::{make_own, Blob, Directory, Part, Place, Written};
-use crate::level::step_of;
+use crate::format::{check_node, directory_of, manifest_file, step_of};
 
 /// What stands for the node's name in the directory of a level.
 pub(crate) const NODE: &str = "{node}";
-
-/// Longest name of a node.
-const NAME_BYTES_MAX: usize = 64;
 
 /// The directories of all nodes.
 pub(crate) trait Family: Send + Sync {
@@ -69,7 +66,7 @@ pub(crate) fn is_pattern(dir: &Path) -> Result<bool> {
     match dir.to_string_lossy().matches(NODE).count() {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(Error::new(Kind::Usage, format!("{} has {NODE} in it twice", dir.display()))
+        _ => Err(Error::new(Kind::Usage, format!("{} contains {NODE} twice", dir.display()))
             .hint("name the node once, as in /local/{node}/ck")),
     }
 }
@@ -77,20 +74,6 @@ pub(crate) fn is_pattern(dir: &Path) -> Result<bool> {
 /// The directory of a node.
 pub(crate) fn of_node(pattern: &Path, node: &str) -> PathBuf {
     PathBuf::from(pattern.to_string_lossy().replace(NODE, node))
-}
-
-/// Checks the name of a node.
-///
-/// # Errors
-/// `BadName`.
-pub(crate) fn check_name(node: &str) -> Result<()> {
-    let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let fits = (1..=NAME_BYTES_MAX).contains(&node.len()) && !node.starts_with('.');
-    if fits && node.chars().all(good) {
-        return Ok(());
-    }
-    Err(Error::new(Kind::BadName, format!("`{node}` is no name of a node"))
-        .hint("1 to 64 letters, digits, `.`, `_` and `-`, not beginning with a dot"))
 }
 
 impl Family for Directories {
@@ -117,7 +100,7 @@ impl Family for Directories {
                 continue;
             };
             let node = entry.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
-            let Some(node) = node.filter(|node| check_name(node).is_ok()) else { continue };
+            let Some(node) = node.filter(|node| check_node(node).is_ok()) else { continue };
             let path = Path::new(above).join(&entry);
             if below.map_or(path.clone(), |below| path.join(below)).is_dir() {
                 names.insert(node.to_string());
@@ -189,11 +172,11 @@ impl Nodes {
             return Ok(own.node.clone());
         }
         let mut newest = None;
-        let manifest = format!("{rank:05}.manifest");
+        let manifest = manifest_file(rank);
         for (node, place) in self.all()? {
             for id in place.list("")?.iter().filter_map(|name| step_of(name)) {
                 let newer = newest.as_ref().is_none_or(|(known, _)| id > *known);
-                if newer && place.list(&crate::level::directory_of(id))?.contains(&manifest) {
+                if newer && place.list(&directory_of(id))?.contains(&manifest) {
                     newest = Some((id, node.clone()));
                 }
             }
@@ -387,7 +370,7 @@ impl Place for Nodes {
 
 #[cold]
 fn misnamed(name: &str) -> Error {
-    Error::new(Kind::Internal, format!("{name} is no rank's file"))
+    Error::new(Kind::Internal, format!("{name} is not a file of a rank"))
 }
 
 #[cfg(test)]

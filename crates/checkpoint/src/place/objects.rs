@@ -83,7 +83,7 @@ impl Objects {
     /// `Usage` for another address; `PermissionDenied`, `Io` where the directory cannot be made.
     pub fn of_url(url: &str, timeout: Duration) -> Result<Objects> {
         let misread = |e: object_store::Error| {
-            Error::new(Kind::Usage, format!("`{url}` is no store of objects: {}", reason(&e)))
+            Error::new(Kind::Usage, format!("`{url}` is not an object store: {}", reason(&e)))
         };
         let (store, prefix): (Arc<dyn ObjectStore>, Name) = if let Some(place) = url.strip_prefix(S3) {
             with_tls();
@@ -97,7 +97,7 @@ impl Objects {
             let local = LocalFileSystem::new_with_prefix(path).map_err(misread)?;
             (Arc::new(local.with_fsync(true).with_automatic_cleanup(true)), Name::default())
         } else {
-            let error = Error::new(Kind::Usage, format!("`{url}` is no store of objects that is known here"));
+            let error = Error::new(Kind::Usage, format!("`{url}` is not a supported object store"));
             return Err(
                 error.hint("s3://BUCKET/PREFIX (AWS_ENDPOINT: of others than Amazon), file:///DIRECTORY")
             );
@@ -117,7 +117,7 @@ impl Objects {
         timeout: Duration,
     ) -> Result<Objects> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|e| Error::io("cannot begin to speak with a store of objects", e))?;
+        let runtime = runtime.map_err(|e| Error::io("cannot start the client of the object store", e))?;
         let (url, runtime) = (url.to_string(), Some(runtime));
         Ok(Objects { inner: Arc::new(Inner { store, prefix, url, durability, timeout, runtime }) })
     }
@@ -189,8 +189,8 @@ impl Inner {
             _ => Kind::Io,
         };
         let hint =
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY say who asks, AWS_ENDPOINT and AWS_DEFAULT_REGION \
-                    where; the bucket has to be there";
+            "credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; address: AWS_ENDPOINT and AWS_DEFAULT_REGION; \
+             the bucket must exist";
         let told = Error::new(kind, format!("cannot {what} {}/{name}: {}", self.url, reason(&error)));
         told.hint(hint).caused_by(error)
     }
@@ -393,10 +393,11 @@ impl Place for Objects {
             }
         };
         match self.inner.ask("read", name, work)? {
-            Some(Err(size)) => {
-                Err(damaged(&format!("{}/{name}", self.inner.url), "it is no file of a sensible length")
-                    .with("bytes", size))
-            }
+            Some(Err(size)) => Err(damaged(
+                &format!("{}/{name}", self.inner.url),
+                "it is not a regular file of a valid size",
+            )
+            .with("bytes", size)),
             found => Ok(found.and_then(std::result::Result::ok)),
         }
     }

@@ -10,11 +10,12 @@ use forebay_tier::checksum::crc32c;
 use forebay_tier::{Error, Kind, Result};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 
-use super::group::{data_slots, plan, stripes, Group};
-use super::record::{Member, ParityRecord};
-use super::{file_name, hidden, Guard, PARITY, RECORD};
-use crate::format::{damaged, Commit, CHUNK_BYTES, MANIFEST_BYTES_MAX};
-use crate::level::{data_name, directory_of, manifest_name, Level};
+use super::hidden;
+use crate::format::{
+    damaged, data_name, data_slots, directory_of, kept_file, manifest_name, stripes, Commit, Member,
+    ParityRecord, CHUNK_BYTES, MANIFEST_BYTES_MAX, PARITY, RECORD,
+};
+use crate::level::{plan, Group, Guard, Level, Slot};
 use crate::place::{Blob, Place};
 
 /// Makes parity and undoes losses, chunk by chunk.
@@ -143,7 +144,7 @@ pub(super) fn protect(level: &Level, guard: &Guard, commit: &Commit, rank: u32) 
 
 fn is_kept(guard: &Guard, commit: &Commit, node: &str, rank: u32, row: u32) -> Result<bool> {
     let names = guard.nodes.node(node)?.list(&directory_of(commit.id))?;
-    Ok([PARITY, RECORD].iter().all(|end| names.contains(&file_name(rank, row, end))))
+    Ok([PARITY, RECORD].iter().all(|end| names.contains(&kept_file(rank, row, end))))
 }
 
 /// Writes one parity file and its record: parity under a hidden name, then both names, the record's last.
@@ -158,8 +159,8 @@ pub(super) fn write(
     let place = guard.nodes.node(node)?;
     let dir = directory_of(commit.id);
     place.make_dir(&dir)?;
-    let name = |end: &str| format!("{dir}/{}", file_name(*rank, group.row, end));
-    let hidden_of = |end: &str| hidden(&dir, &file_name(*rank, group.row, end));
+    let name = |end: &str| format!("{dir}/{}", kept_file(*rank, group.row, end));
+    let hidden_of = |end: &str| hidden(&dir, &kept_file(*rank, group.row, end));
     let (parity, record_name) = (hidden_of(PARITY), hidden_of(RECORD));
     let written = parity_file(level, guard, commit, group, position, &*place, &parity);
     let written = written.and_then(|record| {
@@ -242,7 +243,7 @@ fn parity_file(
 
 /// The members of a group, with their manifests.
 fn members(level: &Level, commit: &Commit, group: &Group) -> Result<Vec<Member>> {
-    let member = |slot: &super::group::Slot| {
+    let member = |slot: &Slot| {
         let (mut data_bytes, mut manifest) = (0, Vec::new());
         if let Some(rank) = slot.rank {
             let missing = || damaged(&format!("rank {rank}"), "its manifest is missing");
@@ -274,4 +275,57 @@ fn parts(offset: u64, bytes: usize, slice_bytes: u64) -> Vec<(usize, u64, Range<
         at = end;
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// The parity of four pieces, as the format's fixtures have it.
+    fn fixture() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/checkpoint/1/rs-4+2.parity")
+    }
+
+    /// Chunks of four pieces, as a generator of numbers gives them, and their two parity chunks.
+    fn codeword() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let mut state = 1u32;
+        let mut byte = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        let sources: Vec<Vec<u8>> = (0..4).map(|_| (0..CHUNK_BYTES).map(|_| byte()).collect()).collect();
+        let all: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
+        let mut codec = Codec::new(3, 4, 2).unwrap();
+        let parity = (0..2).map(|symbol| {
+            let mut out = vec![0; CHUNK_BYTES];
+            codec.encode(&all, symbol, &mut out).unwrap();
+            out
+        });
+        let parity = parity.collect();
+        (sources, parity)
+    }
+
+    /// Writes the fixture of this format version, once; a released one is never written again.
+    #[test]
+    #[ignore = "writes fixtures"]
+    fn write_parity_fixture() {
+        assert!(!fixture().exists());
+        std::fs::write(fixture(), codeword().1.concat()).unwrap();
+    }
+
+    #[test]
+    fn the_parity_of_reed_solomon_stays_what_it_was() {
+        let (sources, parity) = codeword();
+        let kept = std::fs::read(fixture()).unwrap();
+        assert!(kept == parity.concat(), "the code has changed: kept parity would rebuild something else");
+        let mut codec = Codec::new(3, 4, 2).unwrap();
+        let left: Vec<Option<Vec<u8>>> =
+            sources.iter().enumerate().map(|(n, s)| (n % 2 == 0).then(|| s.clone())).collect();
+        let both: Vec<(usize, Vec<u8>)> = parity.into_iter().enumerate().collect();
+        for lost in [1, 3] {
+            assert!(codec.rebuild(&left, &both, lost).unwrap() == sources[lost]);
+        }
+    }
 }

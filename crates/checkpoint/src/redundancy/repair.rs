@@ -15,14 +15,14 @@ use forebay_tier::checksum::crc32c;
 use forebay_tier::Result;
 use serde::Serialize;
 
-use super::group::{first_holder, plan};
 use super::parity::{read_padded, write, Codec};
-use super::record::ParityRecord;
-use super::{file_name, hidden, homes, record_of, state, Guard, PARITY};
-use crate::format::{damaged, Commit, StepId, CHUNK_BYTES};
-use crate::keep::Keep;
-use crate::level::{commit_name, data_name, directory_of, manifest_name, not_committed, Level};
-use crate::load::verify_piece;
+use super::{hidden, state};
+use crate::format::{
+    commit_name, damaged, data_name, directory_of, first_holder, keeper_of, kept_file, manifest_name, Commit,
+    Member, ParityRecord, StepId, CHUNK_BYTES, PARITY,
+};
+use crate::level::load::verify_piece;
+use crate::level::{homes, not_committed, plan, Code, Guard, Keep, Level};
 use crate::place::{Blob, Place};
 
 /// A file that was brought back.
@@ -57,6 +57,16 @@ struct Kept {
     place: Arc<dyn Place>,
     rank: u32,
     record: ParityRecord,
+}
+
+/// The kind of redundancy that a record is of, in the words of a level.
+fn in_words(record: &ParityRecord) -> String {
+    let members = record.members.len() as u32;
+    match record.code {
+        1 => Code::Partner.to_string(),
+        2 => Code::Xor { nodes: members }.to_string(),
+        _ => Code::ReedSolomon { data: members - record.lost_max, parity: record.lost_max }.to_string(),
+    }
 }
 
 /// One repair of one step.
@@ -97,7 +107,7 @@ pub(crate) fn repair(level: &Level, id: StepId) -> Result<Vec<Repair>> {
 fn records(guard: &Guard, id: StepId) -> Result<Vec<Kept>> {
     let mut found = Vec::new();
     for (_, place) in guard.nodes.all()? {
-        for (rank, row) in place.list(&directory_of(id))?.iter().filter_map(|file| record_of(file)) {
+        for (rank, row) in place.list(&directory_of(id))?.iter().filter_map(|file| keeper_of(file)) {
             if let Ok(record) = state::record(&*place, id, rank, row) {
                 found.push(Kept { place: place.clone(), rank, record });
             }
@@ -156,11 +166,11 @@ impl Work<'_> {
         if let Some(content) = manifest {
             let node = self.homes[rank as usize].clone();
             self.put(&node, &manifest_name(self.commit.id, rank), &content)?;
-            let from = self.protecting(rank).map(|kept| kept.record.code_in_words());
+            let from = self.protecting(rank).map(|kept| in_words(&kept.record));
             self.note("manifest", Some(rank), &node, from.unwrap_or_else(|| "copy".into()));
         }
         if whole(self).is_err() {
-            let from = self.protecting(rank).map_or(String::new(), |kept| kept.record.code_in_words());
+            let from = self.protecting(rank).map_or(String::new(), |kept| in_words(&kept.record));
             self.data(rank).map_err(|e| missing(&from).with("reason", e.message()).caused_by(e))?;
             whole(self).map_err(|e| missing(&from).with("reason", e.message()).caused_by(e))?;
             let node = self.homes[rank as usize].clone();
@@ -203,7 +213,7 @@ impl Work<'_> {
     fn data(&self, rank: u32) -> Result<()> {
         let first = self.protecting(rank).ok_or_else(|| damaged("a piece", "nothing protects it"))?;
         let mut group = Group::open(self.level, &self.kept, &first.record)?;
-        let is = |member: &super::Member| member.rank == Some(rank);
+        let is = |member: &Member| member.rank == Some(rank);
         let slot = group.record.members.iter().position(is).expect("it protects the rank");
         let place = self.guard.nodes.node(&self.homes[rank as usize])?;
         let (id, dir) = (self.commit.id, directory_of(self.commit.id));
@@ -277,7 +287,7 @@ impl<'a> Group<'a> {
         };
         let mut found = Vec::new();
         for kept in kept.iter().filter(same) {
-            let name = format!("{}/{}", directory_of(record.id), file_name(kept.rank, record.row, PARITY));
+            let name = format!("{}/{}", directory_of(record.id), kept_file(kept.rank, record.row, PARITY));
             found.push((&kept.record, kept.place.open(&name).ok().flatten()));
         }
         let mut blobs = Vec::new();

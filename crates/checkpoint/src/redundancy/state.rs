@@ -1,16 +1,14 @@
 //! How far the redundancy of a step is: by names, for those who wait for it, and byte by byte, for those who look.
 
-use std::collections::HashSet;
-
 use forebay_tier::checksum::crc32c;
 use forebay_tier::Result;
 use serde::Serialize;
 
-use super::group::{plan, Group};
-use super::record::ParityRecord;
-use super::{file_name, record_of, Guard, PARITY, RECORD};
-use crate::format::{damaged, Commit, StepId, CHUNK_BYTES, MANIFEST_BYTES_MAX};
-use crate::level::{commit_name, directory_of, Level, COMMIT};
+use crate::format::{
+    commit_name, damaged, directory_of, keeper_of, kept_file, Commit, ParityRecord, StepId, CHUNK_BYTES,
+    MANIFEST_BYTES_MAX, PARITY, RECORD,
+};
+use crate::level::{missing, plan, Level};
 use crate::place::Place;
 
 /// How far the redundancy of a step is.
@@ -38,25 +36,6 @@ pub struct Protection {
     pub missing: usize,
     /// What is wrong with one that is there, if something is.
     pub fault: Option<String>,
-}
-
-/// Keepers that lack parity or its record, and nodes that lack the commit record, by names.
-pub(super) fn missing(guard: &Guard, id: StepId, groups: &[Group]) -> Result<(usize, usize)> {
-    let dir = directory_of(id);
-    let mut names = HashSet::new();
-    for (node, place) in guard.nodes.all()? {
-        names.extend(place.list(&dir)?.into_iter().map(|file| (node.clone(), file)));
-    }
-    let has = |node: &String, file: String| names.contains(&(node.clone(), file));
-    let lacks = |group: &Group| {
-        let kept = |(node, rank): &&(String, u32)| {
-            [PARITY, RECORD].iter().all(|end| has(node, file_name(*rank, group.row, end)))
-        };
-        group.holders.iter().filter(|holder| !kept(holder)).count()
-    };
-    let nodes: HashSet<&String> = groups.iter().flat_map(|g| &g.slots).map(|slot| &slot.node).collect();
-    let uncommitted = nodes.into_iter().filter(|node| !has(node, COMMIT.to_string())).count();
-    Ok((groups.iter().map(lacks).sum(), uncommitted))
 }
 
 /// The redundancy of a committed step; with `read` every byte of it is compared. None without redundancy.
@@ -89,10 +68,10 @@ pub(crate) fn look(level: &Level, commit: &Commit, read: bool) -> Result<Option<
                 found.state = State::Damaged;
                 found.fault.get_or_insert(format!("a commit record is damaged (on node {node})"));
             }
-            for (rank, row) in place.list(&dir)?.iter().filter_map(|file| record_of(file)) {
+            for (rank, row) in place.list(&dir)?.iter().filter_map(|file| keeper_of(file)) {
                 if let Err(e) = check(&*place, commit, rank, row) {
                     found.state = State::Damaged;
-                    let file = file_name(rank, row, PARITY);
+                    let file = kept_file(rank, row, PARITY);
                     found.fault.get_or_insert(format!("{} ({file} on node {node})", e.message()));
                 }
             }
@@ -106,7 +85,7 @@ pub(crate) fn look(level: &Level, commit: &Commit, read: bool) -> Result<Option<
 /// # Errors
 /// `Damaged` also when it is missing or of another step; `UnknownFormat`.
 pub(super) fn record(place: &dyn Place, id: StepId, rank: u32, row: u32) -> Result<ParityRecord> {
-    let name = format!("{}/{}", directory_of(id), file_name(rank, row, RECORD));
+    let name = format!("{}/{}", directory_of(id), kept_file(rank, row, RECORD));
     let missing = || damaged("a record of redundancy", "it is missing");
     let bytes = place.load(&name, MANIFEST_BYTES_MAX)?.ok_or_else(missing)?;
     let record = ParityRecord::decode(&bytes)?;
@@ -122,7 +101,7 @@ pub(super) fn check(place: &dyn Place, commit: &Commit, rank: u32, row: u32) -> 
     if record.commit != commit.encode() {
         return Err(damaged("a record of redundancy", "it names another commit record"));
     }
-    let name = format!("{}/{}", directory_of(commit.id), file_name(rank, row, PARITY));
+    let name = format!("{}/{}", directory_of(commit.id), kept_file(rank, row, PARITY));
     let blob = place.open(&name)?.ok_or_else(|| damaged("parity", "its file is missing"))?;
     let mut chunk = vec![0; CHUNK_BYTES];
     for (nth, crc) in record.parity_crcs.iter().enumerate() {

@@ -148,8 +148,8 @@ fn a_lower_level_is_incremental_by_itself() {
 #[test]
 fn a_damaged_full_step_takes_those_with_it_that_stand_on_it_and_is_named() {
     for (file, reason) in [
-        ("00000.data", "the full step 19 that it stands on: data is damaged"),
-        ("00000.manifest", "the full step 19 that it stands on: a manifest is damaged"),
+        ("00000.data", "the full step 19 on which it depends: data is damaged"),
+        ("00000.manifest", "the full step 19 on which it depends: a manifest is damaged"),
     ] {
         for harm in ["erase", "change", "cut"] {
             let (base, memory) = dirs();
@@ -167,7 +167,7 @@ fn a_damaged_full_step_takes_those_with_it_that_stand_on_it_and_is_named() {
             assert_eq!((found.step, found.lost), (18, Some(20)), "{harm} {file}");
             assert_eq!(found.rejected.len(), 2, "{harm} {file}: {found}");
             let said = &found.rejected[0].reason;
-            assert!(said.starts_with("the full step 19 that it stands on: "), "{harm} {file}: {said}");
+            assert!(said.starts_with("the full step 19 on which it depends: "), "{harm} {file}: {said}");
             assert!(harm != "change" || said.starts_with(reason), "{harm} {file}: {said}");
             let verified = forebay_checkpoint::verify(base.path(), Some(20)).unwrap();
             assert_eq!((verified[0].incremental_on, verified[0].kind), (Some(19), Some("Damaged")));

@@ -123,8 +123,8 @@ fn a_value_is_carried_down_after_a_kill_and_its_damage_is_seen() {
 fn what_cannot_be_kept_is_refused() {
     let (base, memory) = dirs();
     for (level, hint) in [
-        ("dram,every=3", "a level below"),
-        ("dram,best=3", "a level below"),
+        ("dram,every=3", "a lower level"),
+        ("dram,best=3", "a lower level"),
         ("file,every=0", "a number of steps"),
         ("file,best=2:max", "best=3:largest"),
         ("file,best=0", "1 or more"),

@@ -85,7 +85,7 @@ fn a_lost_level_of_memory_is_made_good_by_the_disk_and_what_is_lost_is_said() {
     let mut again = Program::open(base.path(), &options).unwrap();
     let restored = again.restore().unwrap().unwrap();
     assert_eq!((restored.step, restored.lost), (1, Some(2)));
-    assert!(restored.to_string().contains("step 2 had been saved and is lost"), "{restored}");
+    assert!(restored.to_string().contains("step 2 was saved and is lost"), "{restored}");
 }
 
 #[test]

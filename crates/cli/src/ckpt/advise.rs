@@ -50,7 +50,7 @@ struct Level<'a> {
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {
     let read = text.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0);
-    read.ok_or_else(|| "a number of seconds above 0 is wanted".into())
+    read.ok_or_else(|| "expected seconds, above 0".into())
 }
 
 /// Runs the verb.

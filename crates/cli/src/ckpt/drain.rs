@@ -13,7 +13,7 @@ use crate::output::{schema, Output, Tone};
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "After a kill the newest step may lie in memory only; this makes it survive the node.\n\n\
-                  Exit status: 0 done, 3 the program is running, 7 this is no checkpoint directory."
+                  Exit status: 0 done, 3 the program is running, 7 this is not a checkpoint directory."
 )]
 pub struct Args {
     /// The directory that the program gave to Checkpoint.
@@ -36,7 +36,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
             None => "every level has the newest step".to_string(),
             Some(step) => {
                 let to: Vec<String> = carried.to.iter().map(|dir| dir.display().to_string()).collect();
-                format!("carried step {step} to {} ({})", to.join(" and "), format_bytes(carried.bytes))
+                format!("copied step {step} to {} ({})", to.join(" and "), format_bytes(carried.bytes))
             }
         };
         let before = super::rejects(&carried.rejected) + &super::repairs(&carried.repaired);

@@ -22,7 +22,7 @@ use crate::output::{schema, Output};
     after_help = "An array that ranks share is put together; of one that every rank holds whole, rank 0's is taken.\n\
                   A program restores its arrays itself, by restore_latest.\n\
                   While no program runs, what is missing or damaged is brought back from redundancy first.\n\n\
-                  Exit status: 0 done, 7 this is no checkpoint directory, 8 no step is whole."
+                  Exit status: 0 done, 7 this is not a checkpoint directory, 8 no step is whole."
 )]
 pub struct Args {
     /// The directory that the program gave to Checkpoint.
@@ -56,7 +56,7 @@ struct Written {
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
     std::fs::create_dir_all(&args.to)
-        .map_err(|e| Error::io(format!("cannot make {}", args.to.display()), e))?;
+        .map_err(|e| Error::io(format!("cannot create {}", args.to.display()), e))?;
     let mut files = Vec::new();
     let taken = forebay_checkpoint::extract(&args.path, args.step, &mut |variable, bytes| {
         out.progress(&format!("writing {}", variable.name));

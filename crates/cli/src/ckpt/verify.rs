@@ -17,7 +17,7 @@ use crate::output::{number, schema, table_text, toned, Output, Tone};
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Redundancy that is not complete is shown and is no damage: a restore completes it.\n\n\
-                  Exit status: 0 all is well, 7 this is no checkpoint directory, 8 damage was found."
+                  Exit status: 0 all is well, 7 this is not a checkpoint directory, 8 damage was found."
 )]
 pub struct Args {
     /// The directory that the program gave to Checkpoint.

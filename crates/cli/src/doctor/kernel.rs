@@ -20,7 +20,7 @@ pub fn release(machine: &Machine) -> Finding {
     const CHECK: &str = "kernel";
     let floor = format!("{}.{}", FLOOR.0, FLOOR.1);
     let Some((release, version)) = machine.kernel() else {
-        return Finding::note(CHECK, "the kernel does not tell its release")
+        return Finding::note(CHECK, "the kernel release is unknown")
             .means(format!("Forebay needs {floor} or newer"));
     };
     if version < FLOOR {
@@ -43,7 +43,7 @@ pub fn locked_memory(machine: &Machine) -> Finding {
         Some(None) => Finding::ok(CHECK, "unlimited"),
         Some(Some(bytes)) if bytes >= SEGMENT_BYTES => Finding::ok(CHECK, format_bytes(bytes)),
         Some(Some(bytes)) => Finding::note(CHECK, format!("at most {}", format_bytes(bytes)))
-            .means("only that much can be registered for direct I/O: an optimisation, nothing needs it")
+            .means("limits registered buffers for direct I/O; an optimisation only")
             .change(
                 "`* - memlock unlimited` in /etc/security/limits.conf, or LimitMEMLOCK=infinity in a service",
             )
@@ -93,8 +93,8 @@ pub fn pid_namespace(machine: &Machine) -> Finding {
             format!("/proc belongs to another PID namespace ({numbers} levels above)"),
         )
         .means(
-            "process numbers here and in /proc differ: the ones in messages cannot be looked up. Whether a \
-                    member is alive is asked of the kernel by file locks and stays right",
+            "pids in messages differ from those in /proc and cannot be looked up; liveness uses file locks and is not \
+             affected",
         )
         .change("mount /proc inside the container, or start it with --pid=host")
         .without_root("look processes up inside the container");
@@ -102,13 +102,12 @@ pub fn pid_namespace(machine: &Machine) -> Finding {
     match machine.in_pid_namespace() {
         Some(true) => Finding::note(CHECK, "this process lives in a PID namespace of its own")
             .means(
-                "process numbers in messages are the container's; outside they are others. Whether a \
-                    member is alive is asked of the kernel by file locks and stays right",
+                "pids in messages are those of the container; liveness uses file locks and is not affected",
             )
             .change("start the container with --pid=host")
             .without_root("compare ranks instead of process numbers"),
         Some(false) => Finding::ok(CHECK, "the node's own"),
-        None => Finding::note(CHECK, "/proc does not tell")
+        None => Finding::note(CHECK, "unknown (/proc)")
             .means("process numbers in messages may be those of a container"),
     }
 }
@@ -186,7 +185,10 @@ fn tried(check: &'static str, can: forebay_tier::window::UserfaultAbility, means
         false => "not for faults of the kernel (engine handler needs vm.unprivileged_userfaultfd=1)",
     };
     let poison = if can.poison { "" } else { "; bad pages cannot be marked (Linux 6.6)" };
-    Finding::ok(check, format!("windows are served by who touches them (engine userfault), {kernel}{poison}"))
+    Finding::ok(
+        check,
+        format!("windows are served by the accessing thread (engine userfault), {kernel}{poison}"),
+    )
 }
 
 /// Whether a seccomp filter sits on this process.
@@ -217,8 +219,8 @@ pub fn cores(machine: &Machine) -> Finding {
     match count {
         0 => Finding::note(CHECK, "unknown"),
         1 => Finding::note(CHECK, "1 core")
-            .means("waiting never spins here: every hand-over costs a wake-up of some 30 µs")
-            .without_root("ask for a core per rank (Slurm: --cpus-per-task, --ntasks)"),
+            .means("waiting does not spin on one core: every hand-over costs a wake-up (about 30 µs)")
+            .without_root("request a core per rank (Slurm: --cpus-per-task, --ntasks)"),
         n => Finding::ok(
             CHECK,
             format!("{n} cores ({list}); with more ranks than cores, waiting does not spin"),

@@ -30,14 +30,14 @@ pub fn shared_memory(machine: &Machine) -> Finding {
     const CHECK: &str = "shared-memory";
     let mounts = machine.mounts();
     let Some(shm) = mounted(&mounts, SHM).filter(|m| m.kind == "tmpfs" || m.kind == "ramfs") else {
-        return Finding::warning(CHECK, format!("{SHM} is no tmpfs"))
-            .means("spaces on tier `dram` cannot be made in the usual place")
+        return Finding::warning(CHECK, format!("{SHM} is not a tmpfs"))
+            .means("spaces on tier `dram` cannot be created in the default directory")
             .change(format!("mount -t tmpfs -o mode=1777 tmpfs {SHM}"))
             .without_root(ELSEWHERE);
     };
     if shm.has("ro") || machine.writable(SHM) == Some(false) {
         return Finding::warning(CHECK, format!("{SHM} is not writable"))
-            .means("spaces on tier `dram` cannot be made in the usual place")
+            .means("spaces on tier `dram` cannot be created in the default directory")
             .change(format!("mount -o remount,rw,mode=1777 {SHM}"))
             .without_root(ELSEWHERE);
     }
@@ -77,8 +77,8 @@ pub fn private_shared_memory(machine: &Machine) -> Finding {
     };
     let (own, first) = (machine.mounts(), machine.mounts_of("1"));
     let Some(shm) = mounted(&own, SHM) else {
-        return Finding::note(CHECK, format!("{SHM} is no mount of its own"))
-            .means("whether other programs share it follows the file system below it");
+        return Finding::note(CHECK, format!("{SHM} is not a mount point"))
+            .means("whether other programs share it depends on the file system below it");
     };
     if shm.root != "/" {
         return advice(format!(
@@ -243,7 +243,8 @@ pub fn headroom(machine: &Machine) -> Finding {
     if shm_free.is_some_and(|free| group.headroom() < free) {
         return Finding::note(CHECK, found)
             .means(
-                "this, not the size of /dev/shm, bounds the spaces; Forebay checks it before it takes pages",
+                "the limit of spaces is this group, not the size of /dev/shm; Forebay checks it before it allocates \
+                 pages",
             )
             .without_root("ask for more memory for the job (Slurm: --mem=)");
     }
@@ -303,7 +304,7 @@ pub fn persistent_memory(machine: &Machine) -> Finding {
             .means(
                 "tier `pmem` is not available here; what has to survive a power failure goes to tier `file`",
             )
-            .without_root("nothing is missing unless you have such hardware");
+            .without_root("not needed without such hardware");
     }
     if refused {
         return Finding::note(CHECK, found.join(", "))
@@ -323,7 +324,7 @@ pub fn numa(machine: &Machine) -> Finding {
         |node: &&String| machine.read(&format!("{base}/{node}/cpulist")).is_some_and(|cpus| cpus.is_empty());
     let memory_only: Vec<&str> = nodes.iter().filter(bare).map(String::as_str).collect();
     match (nodes.len(), memory_only.is_empty()) {
-        (0 | 1, _) => Finding::ok(CHECK, format!("one NUMA node: all memory is near{}", placement(machine))),
+        (0 | 1, _) => Finding::ok(CHECK, format!("one NUMA node: all memory is local{}", placement(machine))),
         (n, true) => Finding::ok(CHECK, format!("{n} NUMA nodes{}", placement(machine))),
         (n, false) => Finding::ok(
             CHECK,
@@ -344,7 +345,7 @@ fn placement(machine: &Machine) -> &'static str {
         Some(Placement::FirstTouch) => {
             "; mbind is refused, tier numa:N touches its pages from the node first"
         }
-        Some(Placement::Unverified) => "; where the pages of tier numa:N lie, the kernel does not tell",
+        Some(Placement::Unverified) => "; the kernel does not report the placement of pages of tier numa:N",
         // Nothing was tried on several nodes.
         Some(Placement::Interleaved(_) | Placement::TouchedInTurn(_)) | None => "",
     }

@@ -28,7 +28,7 @@ fn judge(spaces: &[SpaceInfo]) -> Finding {
     if let Some(first) = failed.first() {
         let each = failed.iter().map(|s| format!("{}: {} moves failed", s.name, s.moved.failed));
         return Finding::warning(CHECK, each.collect::<Vec<_>>().join(", "))
-            .means("what could not be moved stays where it was, and producers wait for free space or get an error")
+            .means("data that could not be moved stay in the upper tier; producers wait for free space or get an error")
             .without_root(format!(
                 "forebay ls {} names the pools; check free space and permissions there",
                 first.name
@@ -45,8 +45,9 @@ fn judge(spaces: &[SpaceInfo]) -> Finding {
     match several.into_iter().any(|space| is_full(&space)) {
         false => Finding::ok(CHECK, text),
         true => Finding::note(CHECK, text)
-            .means("the lowest tier is nearly full; then producers wait, versions go, or puts fail, as the space says")
-            .without_root("forebay top shows which reader is behind; a larger quota of that tier gives it time"),
+            .means("the lowest tier is nearly full: when it is full, producers wait, versions are dropped, or puts \
+                    fail, according to when_full")
+            .without_root("`forebay top` shows the slow reader; raise the quota of that tier"),
     }
 }
 

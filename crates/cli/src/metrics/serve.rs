@@ -34,23 +34,21 @@ pub type Source = dyn Fn(Form) -> Result<String> + Send + Sync;
 /// `Usage` when the text is no address, or one that others could reach.
 pub fn loopback(text: &str) -> Result<SocketAddr> {
     let hint = "for example --listen 127.0.0.1:9464; port 0 takes any that is free";
-    let found = text.to_socket_addrs().map_err(|e| {
-        Error::new(Kind::Usage, format!("`{text}` is no address with a port: {e}")).hint(hint)
-    })?;
+    let found = text
+        .to_socket_addrs()
+        .map_err(|e| Error::new(Kind::Usage, format!("`{text}` is not ADDRESS:PORT: {e}")).hint(hint))?;
     let all: Vec<SocketAddr> = found.collect();
     if let Some(open) = all.iter().find(|a| !a.ip().is_loopback()) {
         let message = format!("{text} is not served: others than this machine could reach {}", open.ip());
         return Err(Error::new(Kind::Usage, message).hint(
-            "names of spaces and programs are private, and nothing here asks for a password; \
-             listen on 127.0.0.1 or [::1] and put a server that does in front, or use --textfile",
+            "the port has no authentication, and names of spaces and programs are private: listen on 127.0.0.1 or \
+             [::1] and use an authenticating proxy, or use --textfile",
         ));
     }
     // IPv4 first: what scrapers are usually told.
-    all.iter()
-        .find(|a| a.is_ipv4())
-        .or(all.first())
-        .copied()
-        .ok_or_else(|| Error::new(Kind::Usage, format!("`{text}` is no address of this machine")).hint(hint))
+    all.iter().find(|a| a.is_ipv4()).or(all.first()).copied().ok_or_else(|| {
+        Error::new(Kind::Usage, format!("`{text}` is not an address of this machine")).hint(hint)
+    })
 }
 
 /// Listens there and answers in threads of its own until the process ends. Returns the address taken.
@@ -59,7 +57,7 @@ pub fn loopback(text: &str) -> Result<SocketAddr> {
 /// `Io` or `PermissionDenied` when the port cannot be had.
 pub fn serve(address: SocketAddr, source: Arc<Source>) -> Result<SocketAddr> {
     let failed =
-        |e| Error::io(format!("listening on {address}"), e).hint("another port, or 0 for any that is free");
+        |e| Error::io(format!("listening on {address}"), e).hint("use another port, or 0 for a free one");
     let listener = TcpListener::bind(address).map_err(failed)?;
     let taken = listener.local_addr().map_err(failed)?;
     let name = "metrics".to_string();

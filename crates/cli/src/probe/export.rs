@@ -6,7 +6,7 @@ use forebay_profile::saved::{write_whole, Saved};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
-use super::show::chosen;
+use crate::command::profiles::chosen;
 use crate::output::{schema, Output};
 
 /// Write a profile to a file: JSON when the name ends in .json, else TOML; `-` is standard output.
@@ -31,7 +31,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     let (profile, file) = match &args.words[..] {
         [profile, file] => (Some(profile.as_str()), file),
         [file] => (None, file),
-        _ => return Err(Error::new(Kind::Usage, "a profile and a file are wanted")),
+        _ => return Err(Error::new(Kind::Usage, "expected a profile and a file")),
     };
     let profile = chosen(&Saved::of_user()?, profile)?;
     if file == "-" {

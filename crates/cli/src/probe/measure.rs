@@ -103,8 +103,8 @@ pub fn kept(args: &Args, profile: &Profile) -> Result<(PathBuf, String)> {
 pub fn profile_name(args: &Args, node: &str) -> Result<String> {
     if let Some(file) = &args.output {
         if file.exists() {
-            return Err(Error::new(Kind::Usage, format!("{} is there already", file.display()))
-                .hint("name another file, or remove it: a profile that was measured is not overwritten"));
+            return Err(Error::new(Kind::Usage, format!("{} already exists", file.display()))
+                .hint("choose another file, or remove it: measured profiles are not overwritten"));
         }
         return Ok(args.name.clone().unwrap_or_else(|| node.to_string()));
     }
@@ -114,7 +114,7 @@ pub fn profile_name(args: &Args, node: &str) -> Result<String> {
         Some(name) if is_free(name) => Ok(name.clone()),
         Some(name) => Err(Error::new(Kind::Usage, format!("a profile is already saved as {name}"))
             .with("file", saved.file(name).display())
-            .hint("give another name: a profile that was measured is not overwritten")),
+            .hint("choose another name: measured profiles are not overwritten")),
         None => {
             let numbered = (2..).map(|n| format!("{node}-{n}"));
             Ok(std::iter::once(node.to_string()).chain(numbered).find(|name| is_free(name)).expect("endless"))

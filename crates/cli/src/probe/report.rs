@@ -6,9 +6,9 @@ use forebay_profile::saved::{write_whole, Saved};
 use forebay_tier::Result;
 use serde::Serialize;
 
-use super::show::chosen;
+use crate::command::paths::{open_in_browser, relative};
+use crate::command::profiles::chosen;
 use crate::output::{schema, Output};
-use crate::report::{open_in_browser, relative};
 
 /// Write a report of a profile, one self-contained HTML file; a second profile is laid over it.
 #[derive(clap::Args, Debug)]

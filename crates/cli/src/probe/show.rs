@@ -6,9 +6,10 @@
 use comfy_table::Cell;
 use forebay_profile::knee::TierKnee;
 use forebay_profile::{saved::Saved, Latency, Profile, Tier};
-use forebay_tier::{Error, Kind, Result};
+use forebay_tier::Result;
 use serde::Serialize;
 
+use crate::command::profiles::chosen;
 use crate::output::{number, schema, table_text, toned, wrapped, Output, Tone};
 use forebay_profile::words::{capacity, concurrency, direction, kinds, manner, mark, size, speed, time};
 
@@ -58,21 +59,6 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     out.result(schema::PROFILE, &body, || text(&profile, args.all, out))?;
     out.next(&format!("forebay probe report {} -o {0}.html", profile.name));
     Ok(0)
-}
-
-/// The profile that was asked for, else the newest saved one.
-pub fn chosen(saved: &Saved, word: Option<&str>) -> Result<Profile> {
-    if let Some(word) = word {
-        return saved.find(word);
-    }
-    saved.newest()?.ok_or_else(|| {
-        Error::new(Kind::UnknownComponent, "no profile of this machine is saved")
-            .with("folder", saved.dir().display())
-            .hint(
-                "measure this machine with `forebay probe`, in about a minute, or name a platform: `forebay probe ls` \
-                 lists them",
-            )
-    })
 }
 
 fn text(profile: &Profile, all: bool, out: &Output) -> String {

@@ -34,7 +34,7 @@ fn steps_are_listed_with_what_they_survive() {
     assert_eq!(document["pieces"][0]["name"], "u");
     assert_eq!(document["acknowledged"], 4);
     bench.call(&["ckpt", "list", "ck", "--step", "4"]).wants(0).says("3×4");
-    bench.call(&["ckpt", "list", "."]).wants(7).complains("is no checkpoint directory");
+    bench.call(&["ckpt", "list", "."]).wants(7).complains("is not a checkpoint directory");
 }
 
 #[test]
@@ -103,7 +103,10 @@ fn memory_of_a_checkpoint_goes_with_its_directory_and_never_before_its_program()
     bench.call(&["clean", "--checkpoint", "ck"]).wants(0).says("removed").says("memory of the checkpoint");
     assert_eq!(levels(), 0);
     bench.call(&["clean", "--checkpoint", "ck"]).wants(0).says_nothing();
-    bench.call(&["clean", "--checkpoint", "nothing"]).wants(7).complains("no checkpoint knows");
+    bench
+        .call(&["clean", "--checkpoint", "nothing"])
+        .wants(7)
+        .complains("is not the directory of a checkpoint");
     bench.call(&["clean", "--checkpoint", "ck", "--dead"]).wants(2);
 
     in_memory(&bench).close().unwrap();
@@ -195,7 +198,7 @@ fn what_only_an_upper_level_holds_is_carried_down() {
     saved(&bench, &[&upper, "file"], 2);
     bench.call(&["ckpt", "drain", "ck"]).wants(0).says("every level has the newest step");
     std::fs::remove_dir_all(bench.file("ck/file/s0000000002-r000001")).unwrap();
-    bench.call(&["ckpt", "drain", "ck"]).wants(0).says("carried step 2 to");
+    bench.call(&["ckpt", "drain", "ck"]).wants(0).says("copied step 2 to");
     let list = bench.json(&["ckpt", "list", "ck"], 0);
     assert_eq!(list["levels"][1]["steps"][0]["step"], 2);
     bench.call(&["ckpt", "verify", "ck"]).wants(0);

@@ -114,7 +114,7 @@ fn an_empty_machine_is_no_crash() {
     let empty = MadeUp(TempDir::new().unwrap());
     assert_eq!(empty.examine()["worst"], "warning");
     let text = Bench::new().call(&["doctor".as_ref(), "--sysroot".as_ref(), empty.0.path().as_os_str()]);
-    text.wants(0).says("/dev/shm is no tmpfs");
+    text.wants(0).says("/dev/shm is not a tmpfs");
 }
 
 #[test]

@@ -105,11 +105,11 @@ fn mistakes_are_said_before_the_program_begins() {
     let place = tier.path().to_str().unwrap();
     for (words, status, text) in [
         (&["--dram", "1MiB", "--tier", place][..], 2, "too small"),
-        (&["--dram", "8MiB", "--tier", "/dev/shm"], 2, "in memory itself"),
+        (&["--dram", "8MiB", "--tier", "/dev/shm"], 2, "file system in memory"),
         (&["--dram", "8MiB", "--tier", "/nowhere"], 2, "/nowhere"),
         (&["--dram", "8MiB", "--tier", place, "--tile", "5KiB"], 2, "power of two"),
-        (&["--dram", "8MiB", "--tier", place, "--threshold", "4KiB"], 2, "below the tile"),
-        (&["--dram", "8MiB", "--tier", place, "--engine", "magic"], 2, "no engine"),
+        (&["--dram", "8MiB", "--tier", place, "--threshold", "4KiB"], 2, "--threshold is below --tile"),
+        (&["--dram", "8MiB", "--tier", place, "--engine", "magic"], 2, "not a window engine"),
     ] {
         let all: Vec<&str> =
             ["mem"].into_iter().chain(words.iter().copied()).chain(["--", "touch", "begun"]).collect();

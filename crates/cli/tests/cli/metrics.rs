@@ -212,7 +212,7 @@ fn a_textfile_is_replaced_whole_and_readable_by_others() {
 #[test]
 fn mistakes_are_named() {
     let bench = Bench::new();
-    bench.call(&["metrics", "heta"]).wants(7).complains("there is no space heta");
+    bench.call(&["metrics", "heta"]).wants(7).complains("space heta does not exist");
     bench.call(&["metrics", "--listen", "0.0.0.0:0"]).wants(2).complains("others than this machine");
     bench.call(&["metrics", "--listen", "9464"]).wants(2).complains("127.0.0.1:9464");
     bench.call(&["metrics", "--interval", "5"]).wants(2).complains("--textfile");

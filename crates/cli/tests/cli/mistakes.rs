@@ -28,7 +28,7 @@ fn every_mistake_has_its_exit_status() {
         (&["report", "nowhere"], 2, "no run"),
         (&["report"], 2, "forebay run"),
         (&["completions", "cmd.exe"], 2, "bash"),
-        (&["doctor", "--sysroot", "/nowhere"], 2, "no directory"),
+        (&["doctor", "--sysroot", "/nowhere"], 2, "is not a directory"),
         (&["bridge", "sideways"], 2, "bridge is called by the runner"),
         (&["exec-rank"], 2, "exec-rank is called by the runner"),
     ];
@@ -47,8 +47,8 @@ fn folders_of_a_run_that_cannot_be_are_the_users_mistake() {
         "forebay = 1\n[workflow]\nname = \"x\"\n[[component]]\nname = \"a\"\ncommand = [\"true\"]\n";
     std::fs::write(bench.file("x.toml"), workflow).unwrap();
     std::fs::write(bench.file("runs"), "").unwrap();
-    bench.call(&["run", "x.toml"]).wants(2).complains("a file is in its way");
-    bench.call(&["run", "x.toml", "--out", "runs/x"]).wants(2).complains("a file is in its way");
+    bench.call(&["run", "x.toml"]).wants(2).complains("part of the path is a file");
+    bench.call(&["run", "x.toml", "--out", "runs/x"]).wants(2).complains("part of the path is a file");
     let unreadable = std::ffi::OsStr::from_bytes(b"bad\xff");
     outcome(bench.command(&["run", "x.toml", "--out"]).arg(unreadable)).wants(2).complains("not UTF-8");
     assert_eq!(bench.work().read_dir().unwrap().count(), 2, "a folder is left");
@@ -91,7 +91,7 @@ fn variables_of_module_systems_are_said_once_and_refuse_nothing() {
     let mut command = bench.command(&["ls"]);
     let said = outcome(command.env("FOREBAY_ROOT", "/opt/forebay").env("FOREBAY_HOME", "/opt/forebay"));
     said.wants(0).complains("FOREBAY_HOME, FOREBAY_ROOT");
-    assert_eq!(said.stderr.matches("without effect").count(), 1, "{said}");
+    assert_eq!(said.stderr.matches("is ignored").count(), 1, "{said}");
 }
 
 #[test]

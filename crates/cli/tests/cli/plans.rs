@@ -143,7 +143,10 @@ fn a_plan_file_is_written_shown_and_carried_out() {
     std::fs::write(bench.file("plan.json"), text.replace("\"ranks\": ", "\"ranks\": 1")).unwrap();
     bench.call(&["run", "workflow-small.toml", "--plan", "plan.json"]).wants(2).complains("OptionMismatch");
     bench.call(&["run", "workflow-small.toml", "--mode", "paralel"]).wants(2).complains("parallel");
-    bench.call(&["run", "workflow-small.toml", "--plan", "none.json"]).wants(2).complains("no plan file");
+    bench
+        .call(&["run", "workflow-small.toml", "--plan", "none.json"])
+        .wants(2)
+        .complains("plan file none.json does not exist");
 }
 
 #[test]

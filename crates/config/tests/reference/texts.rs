@@ -9,11 +9,11 @@ use forebay_config::{CheckpointOptions, Form, OpenOptions, Role, Row, CHECKPOINT
 
 /// Groups of the reference, in its order.
 const ROLES: [(Role, &str); 5] = [
-    (Role::Process, "Who this process is"),
-    (Role::Creation, "How the space is made, by the first writer that opens it; later ones must agree"),
-    (Role::Writer, "Of a writer"),
-    (Role::Reader, "Of a reader"),
-    (Role::Both, "Of writers and readers"),
+    (Role::Process, "Process"),
+    (Role::Creation, "Creation of a space (set by the first writer; later writers must agree)"),
+    (Role::Writer, "Writer"),
+    (Role::Reader, "Reader"),
+    (Role::Both, "Writer and reader"),
 ];
 
 const PAGE_INTRODUCTION: &str = "\
@@ -21,8 +21,8 @@ const PAGE_INTRODUCTION: &str = "\
 
 <!-- Written from crates/config/src/table.rs: UPDATE_REFERENCE=1 cargo test -p forebay-config --test reference -->
 
-Every option of `open`, and where it can be said. The program's word counts first; then the workflow file, of which
-`forebay run` tells each process in the variable `FOREBAY_CHANNEL_NAME`; then the single variables; then the default.
+Every option of `open`, and where it can be set. Precedence: arguments of the program, then the workflow file (passed
+by `forebay run` in the variable `FOREBAY_CHANNEL_NAME`), then single variables, then the default.
 
 C sets options by name with `fb_options_set`, as text. In Python they are keywords of `forebay.open`: flags and numbers
 are `bool` and `int`, sizes `int` or text, `timeout` a number, `readers` a dict, `spill` text, a path, a dict of `path`,
@@ -31,12 +31,12 @@ are `bool` and `int`, sizes `int` or text, `timeout` a number, `readers` a dict,
 ";
 
 const CHECKPOINT_INTRODUCTION: &str = "
-## Of a checkpoint
+## Checkpoint
 
 `forebay.Checkpoint` and `fb_checkpoint_open` take these, and of the above `rank`, `size`, `scope`, `timeout` and, in
 Python, `comm`. They have no environment variables.
 
-| option | value | default | said in | since | meaning |
+| option | value | default | set in | since | meaning |
 |---|---|---|---|---|---|
 ";
 
@@ -44,7 +44,7 @@ Python, `comm`. They have no environment variables.
 pub fn page() -> String {
     let mut page = PAGE_INTRODUCTION.to_owned();
     for (role, title) in ROLES {
-        let _ = write!(page, "\n## {title}\n\n| option | value | default | said in | since | meaning |\n");
+        let _ = write!(page, "\n## {title}\n\n| option | value | default | set in | since | meaning |\n");
         page.push_str("|---|---|---|---|---|---|\n");
         let rows = OPTIONS.iter().filter(|row| row.role == role);
         rows.for_each(|row| page.push_str(&line(row, &said_in(row))));
@@ -111,7 +111,7 @@ pub fn c_comment() -> String {
             text.push_str(&c_item(row));
         }
     }
-    text.push_str("///\n/// Of a checkpoint:\n");
+    text.push_str("///\n/// Checkpoint:\n");
     CHECKPOINT_OPTIONS.iter().for_each(|row| text.push_str(&c_item(row)));
     text
 }

@@ -89,7 +89,7 @@ impl FromStr for Policy {
     fn from_str(text: &str) -> Result<Policy> {
         let all = [Policy::S3Fifo, Policy::Clock, Policy::None];
         all.into_iter().find(|policy| policy.name() == text).ok_or_else(|| {
-            Error::new(Kind::Usage, format!("`{text}` is no policy")).hint("one of: s3fifo, clock, none")
+            Error::new(Kind::Usage, format!("`{text}` is not a policy")).hint("one of: s3fifo, clock, none")
         })
     }
 }

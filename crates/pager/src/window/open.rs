@@ -83,7 +83,7 @@ impl Window {
             Error::new(Kind::Damaged, format!("{} is too short", source.name()))
                 .with("bytes", there)
                 .with("wanted", options.origin.saturating_add(bytes))
-                .hint("the shape or the dtype is another one, or the file was cut off")
+                .hint("the shape or dtype is wrong, or the file was truncated")
         })?;
         if bytes == 0 {
             return Err(Error::new(Kind::Usage, format!("{} has no data to show", source.name())));
@@ -91,12 +91,12 @@ impl Window {
         if !options.tile_bytes.is_power_of_two()
             || !(UNIT_BYTES..=TILE_BYTES_MAX).contains(&options.tile_bytes)
         {
-            return Err(Error::new(Kind::Usage, format!("a tile of {} bytes", options.tile_bytes))
+            return Err(Error::new(Kind::Usage, format!("invalid tile size: {} bytes", options.tile_bytes))
                 .hint("a power of two from 4 KiB to 2 MiB"));
         }
         if let Source::File(file) = &source {
             if options.mode == Mode::ReadWrite && !file.is_writable() {
-                let what = format!("{} is open to read", source.name());
+                let what = format!("{} is open read-only", source.name());
                 return Err(Error::new(Kind::PermissionDenied, what));
             }
         }
@@ -172,8 +172,11 @@ fn choose_for_scratch(options: &WindowOptions) -> Result<(WindowEngine, &'static
     match options.engine {
         Some(WindowEngine::Userfault) => able(true).map(|_| (WindowEngine::Userfault, "asked for")),
         Some(WindowEngine::Kernel) => Ok((WindowEngine::Kernel, "asked for")),
-        Some(other) => Err(Error::new(Kind::Usage, format!("memory has no engine {}", other.name()))
-            .hint("userfault or kernel")),
+        Some(other) => Err(Error::new(
+            Kind::Usage,
+            format!("engine {} is not available for anonymous memory", other.name()),
+        )
+        .hint("userfault or kernel")),
         None => Ok((WindowEngine::Kernel, "every call of the system may be given its addresses")),
     }
 }
@@ -200,10 +203,8 @@ fn choose_for_backing(name: &str, options: &WindowOptions) -> Result<(WindowEngi
 fn answers_kernel(able: Option<&UserfaultAbility>) -> Result<()> {
     match able.is_some_and(|can| can.kernel_faults) {
         true => Ok(()),
-        false => {
-            Err(Error::new(Kind::NotPossibleHere, "faults of the kernel may not be answered by this user")
-                .hint("sysctl vm.unprivileged_userfaultfd=1, or engine userfault"))
-        }
+        false => Err(Error::new(Kind::NotPossibleHere, "this user may not handle faults of the kernel")
+            .hint("sysctl vm.unprivileged_userfaultfd=1, or engine userfault")),
     }
 }
 
@@ -214,12 +215,13 @@ fn choose(file: &PlainFile, options: &WindowOptions) -> Result<(WindowEngine, &'
     let in_memory = file.is_memory().unwrap_or(false);
     let copies = options.mode == Mode::CopyOnWrite;
     match options.engine {
-        Some(WindowEngine::Kernel | WindowEngine::Direct) if copies => {
-            Err(Error::new(Kind::NotPossibleHere, "a mapping that copies on write keeps no budget")
+        Some(engine @ (WindowEngine::Kernel | WindowEngine::Direct)) if copies => {
+            let what = format!("engine {} does not support copy on write", engine.name());
+            Err(Error::new(Kind::NotPossibleHere, what)
                 .hint("engine userfault, or mode read-write on a copy of the file"))
         }
         Some(WindowEngine::Direct) if !in_memory => {
-            Err(Error::new(Kind::NotPossibleHere, "engine direct maps files that lie in memory")
+            Err(Error::new(Kind::NotPossibleHere, "engine direct requires a file on tmpfs")
                 .hint("engine kernel"))
         }
         Some(WindowEngine::Handler) => {
@@ -227,7 +229,7 @@ fn choose(file: &PlainFile, options: &WindowOptions) -> Result<(WindowEngine, &'
         }
         Some(WindowEngine::Userfault) => able.map(|_| (WindowEngine::Userfault, "asked for")),
         Some(engine) => Ok((engine, "asked for")),
-        None if in_memory && !copies => Ok((WindowEngine::Direct, "the file lies in memory")),
+        None if in_memory && !copies => Ok((WindowEngine::Direct, "the file is in memory (tmpfs)")),
         None if copies => able.map(|_| (WindowEngine::Userfault, "copies on write are kept by tiles")),
         None if able.is_err() => Ok((WindowEngine::Kernel, "userfaultfd is refused")),
         None if options.on_error == OnError::Zeros => {
@@ -256,11 +258,12 @@ fn shares(options: &WindowOptions, end: u64) -> Result<Shares> {
     let buffers = (left / tile / 8).min(BUFFERS_BYTES_MAX / tile).clamp(1, BUFFERS_MAX);
     let slots = (left.saturating_sub(buffers * tile) / (tile + SLOT_BYTES)).min(tiles.max(2));
     if slots < 2 || tiles > u64::from(u32::MAX - 1) || slots > u64::from(PAYLOAD_MAX) {
-        return Err(Error::new(Kind::Usage, "budget and tiles do not fit each other")
+        return Err(Error::new(Kind::Usage, "the budget does not match the tile size")
             .with("budget", options.budget)
             .with("tile", tile)
             .with("tiles", tiles)
-            .hint("a budget holds three tiles, and four bytes for each tile of the window; 16 million tiles at most"));
+            .hint("a budget must hold three tiles, and four bytes for each tile of the window; 16 million tiles at \
+                   most"));
     }
     Ok(Shares { slots: slots as u32, buffers: buffers as u32 })
 }
@@ -282,7 +285,7 @@ fn faults(
         Mode::CopyOnWrite => Some(PlainFile::nameless(&options.overlay, end)?),
         _ => None,
     };
-    let failed = |e| Error::io(format!("cannot make a window on {}", source.name()), e);
+    let failed = |e| Error::io(format!("cannot create a window on {}", source.name()), e);
     let len = end.next_multiple_of(tile as u64) as usize;
     let memory = Faulted::new(len, writable, (buffers as usize, tile), by_signal).map_err(failed)?;
     let service = Arc::new(Service::new(Parts {

@@ -57,8 +57,11 @@ impl Window {
     pub fn scratch_on(file: PlainFile, options: &WindowOptions, stored: &[Range<u64>]) -> Result<Window> {
         let folder = file.path();
         if file.is_memory().unwrap_or(false) {
-            return Err(Error::new(Kind::Usage, format!("{} lies in memory itself", folder.display()))
-                .hint("a folder on a disk"));
+            return Err(Error::new(
+                Kind::Usage,
+                format!("{} is on a file system in memory", folder.display()),
+            )
+            .hint("choose a directory on a disk"));
         }
         let options = WindowOptions { mode: Mode::ReadWrite, origin: 0, bytes: None, ..options.clone() };
         let made = Window::over(Source::File(Arc::new(file)), &options, true)?;
@@ -111,7 +114,7 @@ impl Window {
     /// # Errors
     /// What the system says.
     pub fn forget(&self, range: &Range<u64>) -> Result<()> {
-        let failed = |e| Error::io("cannot give memory back", e);
+        let failed = |e| Error::io("cannot free memory", e);
         match &self.engine {
             Engine::Faults(faults) => {
                 let tile = self.options.tile_bytes as u64;

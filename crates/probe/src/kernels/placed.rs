@@ -38,8 +38,11 @@ impl FromStr for Place {
             Some(dir) => PathBuf::from(dir),
             None if tier.is_memory() => PathBuf::from("/dev/shm"),
             None if matches!(tier, TierKind::Pmem | TierKind::DevDax) => {
-                return Err(Error::new(Kind::Usage, format!("where is tier {tier}?"))
-                    .hint("name a directory on it: pmem:/mnt/pmem0, or the device: devdax:/dev/dax0.0"))
+                return Err(Error::new(
+                    Kind::Usage,
+                    format!("the directory or device of tier {tier} is missing"),
+                )
+                .hint("name a directory on it: pmem:/mnt/pmem0, or the device: devdax:/dev/dax0.0"))
             }
             None => PathBuf::from("."),
         };
@@ -154,7 +157,7 @@ pub fn processors(threads: Option<usize>) -> Result<Vec<usize>> {
         Some(0) => Err(Error::new(Kind::Usage, "at least one thread is needed")),
         Some(threads) if threads > all.len() => Err(Error::new(
             Kind::Usage,
-            format!("{threads} threads want a processor each, and there are {}", all.len()),
+            format!("{threads} threads need one processor each; {} are available", all.len()),
         )
         .hint("fewer threads, or a larger allocation")),
         Some(threads) => Ok(all[..threads].to_vec()),

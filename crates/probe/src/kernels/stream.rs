@@ -162,7 +162,10 @@ fn run_with(
 ) -> Result<Vec<Timing>> {
     let elements = arrays[0].elements.len();
     if arrays.iter().any(|a| a.elements.len() != elements) || elements == 0 || plan.rounds == 0 {
-        return Err(Error::new(Kind::Usage, "STREAM wants three arrays of one length, and a round"));
+        return Err(Error::new(
+            Kind::Usage,
+            "STREAM needs three arrays of equal length and at least one round",
+        ));
     }
     let parts = shares(arrays, processors.len());
     let work = |_: usize, mut part: [Share<'_>; 3], meeting: &together::Meeting| {
@@ -310,7 +313,7 @@ fn verify(plan: &Plan, part: &[Share<'_>; 3]) -> Result<()> {
                 format!("array {name} holds {} where the arithmetic gives {wanted}", share.elements[at]);
             return Err(Error::new(Kind::Damaged, message)
                 .with("element", at)
-                .hint("the memory or the processor computes wrongly; the timings of this run mean nothing"));
+                .hint("memory or processor error; discard the timings of this run"));
         }
     }
     Ok(())

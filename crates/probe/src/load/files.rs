@@ -79,7 +79,7 @@ pub fn present_bytes(path: &Path) -> Result<Option<u64>> {
         Ok(meta) if meta.is_file() => Ok(Some(meta.len())),
         Ok(_) => Err(io::Error::other("neither a regular file nor a block device")),
     };
-    looked().map_err(|e| Error::io(format!("cannot look at {}", path.display()), e))
+    looked().map_err(|e| Error::io(format!("cannot stat {}", path.display()), e))
 }
 
 fn make(
@@ -95,7 +95,7 @@ fn make(
         return Err(Error::new(Kind::Usage, format!("{} is missing or too short", path.display()))
             .with("job", &job.name)
             .with("bytes", bytes)
-            .hint("the job may not make files"));
+            .hint("the job does not create files"));
     }
     let laid_out = job.reads || job.overwrite;
     if laid_out || matches!(job.allocate, Allocate::Native | Allocate::KeepSize) {

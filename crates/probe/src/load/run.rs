@@ -162,7 +162,7 @@ impl Run<'_> {
                     self.halt.store(true, Relaxed);
                     gate.open();
                     return Err(Error::new(Kind::TierFull, format!("cannot start thread {index}: {e}"))
-                        .hint("fewer jobs, or a larger limit on processes (ulimit -u)"));
+                        .hint("use fewer jobs, or raise the limit of processes (ulimit -u)"));
                 }
                 started += 1;
             }
@@ -341,7 +341,9 @@ fn pin(job: &Job) -> Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     for cpu in &job.cpus {
         if *cpu >= rustix::thread::CpuSet::MAX_CPU {
-            return Err(Error::new(Kind::Usage, format!("processor {cpu} cannot be")).with("job", &job.name));
+            return Err(
+                Error::new(Kind::Usage, format!("invalid processor number {cpu}")).with("job", &job.name)
+            );
         }
         set.set(*cpu);
     }

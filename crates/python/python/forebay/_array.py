@@ -376,7 +376,7 @@ def _insist_on_direct(paged: _Paged, names: list[str], created: bool) -> None:
     paged.close()
     for each in names if created else ():
         os.remove(each)
-    raise errors.Usage(f"{names[0]} takes no direct transfers; leave tier out, or use another directory")
+    raise errors.Usage(f"{names[0]} does not support direct I/O; omit tier, or use another directory")
 
 
 def _backing(
@@ -384,7 +384,7 @@ def _backing(
 ) -> _VersionBacking:
     """The variable of a version; what the caller says of it must agree."""
     if variable is None:
-        raise errors.Usage("which variable of the version? variable=")
+        raise errors.Usage("variable= is missing")
     backing = _VersionBacking(os.fspath(space), variable, None if version is None else version.__index__())
     if not _agrees(shape, dtype, backing.shape, backing.dtype):
         raise errors.Usage(f"{backing.name} holds {backing.shape} of {backing.dtype}")
@@ -453,10 +453,10 @@ def layout_of(
     if is_npy and opens:
         shape, dtype, offset = _npy(str(name), shape, dtype)
     elif shape is None:
-        raise errors.Usage("a shape is needed: only a .npy file that is there tells its own")
+        raise errors.Usage("shape= is missing: it can be omitted only for an existing .npy file")
     kind = np.dtype(np.float64 if dtype is None else dtype)
     if kind.hasobject or kind.itemsize == 0:
-        raise errors.UsageType(f"elements of dtype {kind} cannot lie in a file")
+        raise errors.UsageType(f"elements of dtype {kind} cannot be stored in a file")
     dims = tuple(int(n) for n in (shape if isinstance(shape, Sequence) else (shape,)))
     if any(n < 0 for n in dims) or offset < 0:
         raise errors.Usage(f"shape {dims} or offset {offset} is negative")

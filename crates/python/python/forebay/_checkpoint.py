@@ -145,7 +145,7 @@ class Checkpoint:
             text = f"step {repair['step']}: {repair['what']}{whose} on node {repair['node']} was repaired"
             warnings.warn(f"{text} from {repair['from']}", RuntimeWarning, stacklevel=3)
         if report["lost"] is not None:
-            text = f"step {report['lost']} had been saved and is lost; going on from step {report['step']}"
+            text = f"step {report['lost']} was saved and is lost; continuing from step {report['step']}"
             warnings.warn(text, RuntimeWarning, stacklevel=3)
         step: int = report["step"]
         return step

@@ -247,7 +247,7 @@ class _Driver:
         """An array of the host in pinned memory; for a pointer of 0 in memory of NumPy."""
         with self._lock:
             if self._is_ending:
-                raise errors.DeviceMemory("the interpreter is at its end", hint="join the threads that put and get")
+                raise errors.DeviceMemory("the interpreter is shutting down", hint="join the threads that put and get")
             key = object()
             self._in_use.add(key)
         # Arrays that are made of this one keep it, and not only the memory, as that is no array.
@@ -349,7 +349,7 @@ class _Driver:
         if kind.value != _MEMORY_TYPE_DEVICE:
             raise errors.DeviceMemory(
                 f"the array says that it lies on a CUDA device, and {memory.pointer:#x} does not",
-                hint="put the array of the host that it shows",
+                hint="put the host array that it views",
             )
         self._call("cuCtxSetCurrent", self._context_of(number.value))
         # Memory of a pool of the driver has none.
@@ -428,7 +428,7 @@ def _driver_for(array: Any) -> _Driver:
     except OSError as e:
         number = f" {array.__dlpack_device__()[1]}" if hasattr(array, "__dlpack_device__") else ""
         raise errors.DeviceMemory(
-            f"this {type(array).__qualname__} lies in the memory of CUDA device{number}, and the driver {LIBRARY} "
+            f"this {type(array).__qualname__} is in the memory of CUDA device{number}, and the driver {LIBRARY} "
             f"cannot be loaded: {e}",
             {"device": f"CUDA device{number}"},
             "copy it to the host first, for example with .cpu() or .get()",
@@ -472,7 +472,7 @@ def _dtype(code: int, bits: int, lanes: int) -> np.dtype[Any]:
         try:
             import ml_dtypes
         except ImportError:
-            raise errors.NotPossibleHere("NumPy alone has no bfloat16", hint="pip install ml_dtypes") from None
+            raise errors.NotPossibleHere("NumPy has no bfloat16", hint="pip install ml_dtypes") from None
         return np.dtype(ml_dtypes.bfloat16)
     with contextlib.suppress(TypeError):
         if kind is not None and lanes == 1:

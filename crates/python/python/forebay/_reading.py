@@ -42,7 +42,7 @@ def select(reader: Reader, version: int | None, nearest: Mapping[str, float] | N
     except (TypeError, ValueError, OverflowError) as e:
         raise errors.UsageType(f"{key}={wanted!r} is not a number", {}, "a version is chosen by a number") from e
     if math.isnan(number):
-        raise errors.Usage(f"{key}={wanted!r} is near to nothing", {}, "give a number")
+        raise errors.Usage(f"{key}={wanted!r} is not a number", {}, "give a number")
     return _nearest(reader, key, number)
 
 
@@ -102,7 +102,7 @@ class AsyncSteps:
     async def __anext__(self) -> ReadStep:
         if self._is_waiting:
             what = "another task waits for the next step of this iterator"
-            raise errors.StepState(what, {}, "let one task iterate, and give what it reads to others")
+            raise errors.StepState(what, {}, "iterate in one task, and pass the data to the other tasks")
         self._is_waiting = True
         try:
             step = await self._next()

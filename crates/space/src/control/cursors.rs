@@ -203,7 +203,7 @@ impl CursorsFile {
         }
         check_head(&head, uuid).map_err(|e| {
             e.with("file", this.path.display()).hint(
-                "remove this file to go on without it: reader groups then begin at the oldest version that is kept",
+                "remove this file to continue without it: reader groups then begin at the oldest retained version",
             )
         })?;
         let mut groups = Vec::new();
@@ -222,7 +222,7 @@ impl CursorsFile {
     fn damaged(&self, what: &str) -> Error {
         Error::new(Kind::Damaged, format!("{what} in the file of cursors does not match its checksum"))
             .with("file", self.path.display())
-            .hint("remove this file to go on without it: reader groups then begin at the oldest version that is kept")
+            .hint("remove this file to continue without it: reader groups then begin at the oldest retained version")
     }
 
     fn failed(&self, what: &str, e: std::io::Error) -> Error {

@@ -150,7 +150,7 @@ impl Ownership {
         make: impl FnOnce(u64) -> Result<T>,
     ) -> Result<Option<T>> {
         let soft = fs::metadata(claim.soft_dir)
-            .map_err(|e| Error::io(format!("looking at {}", claim.soft_dir.display()), e))?;
+            .map_err(|e| Error::io(format!("cannot stat {}", claim.soft_dir.display()), e))?;
         let soft = FileId::of(&soft);
         if self.has_locks {
             self.lock.with_byte(TURN, deadline, || {
@@ -273,7 +273,7 @@ impl Ownership {
             let text = "was replaced, perhaps by an older copy, while processes have the space open";
             Error::new(Kind::Damaged, format!("the pool file of space {space} {text}"))
                 .with("pool", pool_path.display())
-                .hint("end these processes; the next one recovers what the pool file then holds")
+                .hint("end these processes; the next process recovers the space from the pool file")
         } else if is_elsewhere {
             let error =
                 Error::new(Kind::NameInUse, format!("space {space} is in use through another FOREBAY_DIR"))
@@ -291,7 +291,7 @@ impl Ownership {
             Error::new(Kind::Damaged, format!("the control segment of space {space} {text}"))
                 .with("pool", pool_path.display())
                 .with("shared_state", soft_dir.display())
-                .hint("end these processes; the next one makes it anew from the pool")
+                .hint("end these processes; the next process rebuilds it from the pool")
         };
         match owner {
             Some(owner) => error
@@ -313,7 +313,7 @@ impl Ownership {
             );
         }
         format!(
-            "the file system refuses locks, so whether the owner is alive is not known: set FOREBAY_DIR={root}, or, \
+            "the file system refuses locks, so that the liveness of the owner is unknown: set FOREBAY_DIR={root}, or, \
              if no process has the space open, remove {}",
             self.record_path().display()
         )

@@ -80,7 +80,7 @@ pub(crate) fn make_soft_dir(
     }
     match fs::DirBuilder::new().mode(0o700).create(&soft) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(Error::io(format!("making {}", soft.display()), e));
+            return Err(Error::io(format!("cannot create {}", soft.display()), e));
         }
         _ => {}
     }
@@ -158,7 +158,7 @@ pub(crate) fn members_of(soft_dir: &Path, ownership: &Ownership) -> Result<Membe
         let text = "the members file of the space was removed while processes have it open";
         return Err(Error::new(Kind::Damaged, text)
             .with("file", path.display())
-            .hint("end these processes; the next one makes it anew"));
+            .hint("end these processes; the next process rebuilds it"));
     }
     MembersFile::create(&path)
 }
@@ -230,7 +230,7 @@ pub(crate) fn remove_abandoned_soft_dir(soft: &Path, dry_run: bool) -> Result<Op
 
 /// Removes the directory of the shared state of the pool in `dir`, where it is another one.
 pub(crate) fn remove_soft_dir(dir: &Path) -> Result<()> {
-    let looking = |e| Error::io(format!("looking at the pool in {}", dir.display()), e);
+    let looking = |e| Error::io(format!("cannot stat the pool file in {}", dir.display()), e);
     if has_other_name(dir).map_err(looking)? {
         return Ok(());
     }
@@ -296,7 +296,7 @@ pub(crate) fn open_or_rebuild_control(
 ) -> Result<Control> {
     let path = soft.dir.join(CONTROL_FILE);
     let boot = uuid_bytes(process::boot_id());
-    let identity = FileId::of(&pool.metadata().map_err(|e| Error::io("looking at the pool", e))?);
+    let identity = FileId::of(&pool.metadata().map_err(|e| Error::io("cannot stat the pool file", e))?);
     let noted = noted_incarnation(pool, superblock)?;
     let found = Control::open(&path, superblock, &boot, identity, noted)?;
     let claim = Claim {
@@ -318,7 +318,8 @@ pub(crate) fn open_or_rebuild_control(
                     restore_groups(&control, &found)?;
                 }
             }
-            fs::rename(&new, &path).map_err(|e| Error::io("putting the control segment in place", e))?;
+            fs::rename(&new, &path)
+                .map_err(|e| Error::io("cannot rename the control segment to its final name", e))?;
             Ok(control)
         });
         made.inspect_err(|_| drop(fs::remove_file(&new)))

@@ -222,7 +222,7 @@ impl Control {
         let bytes = match forebay_tier::host::fs::metadata(path) {
             Ok(m) => m.len(),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Err(Misfit::Missing)),
-            Err(e) => return Err(Error::io("looking at the control segment", e)),
+            Err(e) => return Err(Error::io("cannot stat the control segment", e)),
         };
         if bytes < head::BYTES as u64 {
             return Ok(Err(Misfit::Foreign));
@@ -1079,9 +1079,9 @@ impl Control {
     }
 }
 
-/// The error for a table that has no free place.
+/// The error for more of something than a table or a number may hold.
 pub(crate) fn too_many(what: &str, max: usize) -> Error {
-    Error::new(Kind::TooMany, format!("no free place for another {what}")).with("most", max)
+    Error::new(Kind::TooMany, format!("too many {what}")).with("most", max)
 }
 
 /// Kills of a thread before one of its changes to the table of granules, or to the words of the producers: a panic,

@@ -180,7 +180,7 @@ fn decode(head: &[u8]) -> Result<Object> {
             format!("an object file has format version {}", u32_at(at::FORMAT)),
         )
         .with("known", FORMAT)
-        .hint("a newer Forebay wrote it; use that one"));
+        .hint("written by a newer release of Forebay: use that release or a newer one"));
     }
     let (length, dimensions, name_bytes) =
         (u32_at(at::HEADER_BYTES) as usize, u32_at(at::DIMENSIONS) as usize, u32_at(at::NAME_BYTES) as usize);
@@ -197,7 +197,7 @@ fn decode(head: &[u8]) -> Result<Object> {
     let flags = u32_at(at::FLAGS);
     if flags & !FLAG_CHECKSUM != 0 {
         return Err(Error::new(Kind::UnknownFormat, format!("an object file uses features {flags:#x}"))
-            .hint("a newer Forebay wrote it; use that one"));
+            .hint("written by a newer release of Forebay: use that release or a newer one"));
     }
     let dtype = u8::try_from(u32_at(at::DTYPE)).ok().and_then(Dtype::from_code);
     let dtype = dtype.ok_or_else(|| damaged("it has an unknown element type"))?;

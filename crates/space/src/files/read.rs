@@ -123,9 +123,13 @@ impl FilesReader {
                 break joined;
             }
             if options.observer || !patience.wait() {
-                return Err(Error::new(Kind::PeerMissing, format!("no channel {name} appeared"))
-                    .with("directory", dir.display())
-                    .hint("is its writer running, on this host, as this user, with the same FOREBAY_DIR?"));
+                let what = match options.observer {
+                    true => format!("channel {name} does not exist"),
+                    false => format!("timeout while waiting for channel {name} to be created"),
+                };
+                return Err(Error::new(Kind::PeerMissing, what).with("directory", dir.display()).hint(
+                    "check that its writer runs on this host, as this user, with the same FOREBAY_DIR",
+                ));
             }
         };
         let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
@@ -267,7 +271,7 @@ impl FilesReader {
     pub(crate) fn begin_step(&mut self, timeout: Option<Duration>) -> Result<Option<u64>> {
         self.check_handle()?;
         if self.current.is_some() {
-            return Err(Error::new(Kind::StepState, "a step is open").hint("end it first"));
+            return Err(Error::new(Kind::StepState, "a step is open").hint("call end_step first"));
         }
         if self.of_one_version {
             return Ok(None);
@@ -410,10 +414,12 @@ impl FilesReader {
         if more > 0 {
             shown.push_str(&format!("; and {more} more"));
         }
-        Error::new(Kind::TimedOut, format!("version {version} of {} did not complete in time", self.name()))
+        let what = format!("timeout while waiting for version {version} of {} to complete", self.name());
+        Error::new(Kind::TimedOut, what)
             .with("missing", shown)
             .with("complete_versions", self.stream.complete_count().unwrap_or(0))
-            .hint("is the writer still computing? a longer timeout can be given when opening or beginning a step")
+            .hint("check that the missing writer is running; raise the timeout of open or begin_step if it is only \
+                   slow")
     }
 
     #[cold]
@@ -422,7 +428,7 @@ impl FilesReader {
         Error::new(Kind::VersionGone, format!("version {version} of {} was dropped", self.name()))
             .with("retained", format_versions(retained))
             .with("retention", self.stream.df.retention)
-            .hint("readers hold versions from the moment they open; retention \"last:K\" or \"forever\" keeps more")
+            .hint("open the reader earlier, or keep more versions: retention=\"last:K\" or \"forever\"")
     }
 
     /// What went wrong, or that the version was dropped meanwhile and its files with it.
@@ -686,7 +692,7 @@ fn place_concatenated(found: &mut [Found]) {
 
 #[cold]
 fn missing_objects(version: u64) -> Error {
-    Error::new(Kind::Damaged, format!("version {version} does not hold the objects that its writers wrote"))
+    Error::new(Kind::Damaged, format!("objects of version {version} are missing"))
 }
 
 impl VersionFiles {
@@ -824,7 +830,7 @@ impl VersionFiles {
     #[cold]
     fn unknown_variable(&mut self, name: &str) -> Error {
         let error =
-            Error::new(Kind::UnknownVariable, format!("version {} holds no variable {name}", self.version));
+            Error::new(Kind::UnknownVariable, format!("version {} has no variable {name}", self.version));
         let names = match self.names() {
             Ok(names) => names,
             Err(e) => return e,
@@ -834,7 +840,7 @@ impl VersionFiles {
             None if names.is_empty() => error.hint("the version is empty"),
             None => {
                 let some = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
-                error.hint(format!("it holds {some}{}", if names.len() > NAMED_MAX { ", …" } else { "" }))
+                error.hint(format!("variables: {some}{}", if names.len() > NAMED_MAX { ", …" } else { "" }))
             }
         }
     }
@@ -901,12 +907,12 @@ impl VersionFiles {
         if let Some(gap) = coverage_gap(&target, found.iter().map(|f| &f.object.part)) {
             return Err(Error::new(
                 Kind::BoxNotCovered,
-                format!("the pieces of {name} in version {} leave a gap", self.version),
+                format!("the pieces of {name} in version {} do not cover the box", self.version),
             )
             .with("box", &target)
             .with("uncovered", gap)
             .with("pieces", found.len())
-            .hint("every element of the box must have been put by some rank"));
+            .hint("every element of the box must be put by some rank; `forebay cat NAME --json` lists the pieces"));
         }
         for piece in &found {
             if piece.object.part.intersect(&target).is_some() {

@@ -278,7 +278,7 @@ impl Stream {
                     format!("rank {rank} of reader group {group} is already reading {}", self.name),
                 )
                 .with("pid", other.pid)
-                .hint("give this program another component name, or end the other one"));
+                .hint("use another component name for this program, or end the other program"));
             }
             if lives && other.size != size {
                 return Err(group_mismatch(group, size, other.size));
@@ -324,7 +324,7 @@ impl Stream {
                 return Ok(guard);
             }
         }
-        Err(Error::new(Kind::TooMany, format!("{} has no place for another reader", self.name))
+        Err(Error::new(Kind::TooMany, format!("{}: the table of readers is full", self.name))
             .with("readers_max", READERS_MAX))
     }
 

@@ -149,15 +149,14 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::io(format!("read {}", path.display()), e)),
     };
-    serde_json::from_slice(&content).map(Some).map_err(|e| {
-        Error::new(Kind::Damaged, format!("{} cannot be read: {e}", path.display())).caused_by(e)
-    })
+    serde_json::from_slice(&content)
+        .map(Some)
+        .map_err(|e| Error::new(Kind::Damaged, format!("cannot parse {}: {e}", path.display())).caused_by(e))
 }
 
 pub(super) fn write_json(path: &Path, value: &impl Serialize, durable: bool) -> Result<()> {
-    let content = serde_json::to_vec(value).map_err(|e| {
-        Error::new(Kind::Internal, format!("{} cannot be written", path.display())).caused_by(e)
-    })?;
+    let content = serde_json::to_vec(value)
+        .map_err(|e| Error::new(Kind::Internal, format!("cannot write {}", path.display())).caused_by(e))?;
     whole_file::replace(path, &content, durable)
 }
 
@@ -273,7 +272,7 @@ impl Stream {
         remove_leftovers(&parent, Some(&file));
         let new = NewDirectory::make(&parent, &file)?;
         let made = whole_file::write_new(&new.path.join(MEMBERS_FILE), &[], is_durable)
-            .map_err(|e| Error::io(format!("making {}", dir.display()), e))
+            .map_err(|e| Error::io(format!("cannot create {}", dir.display()), e))
             .and_then(|()| write_json(&new.path.join(STREAM_FILE), &df, is_durable))
             .and_then(|()| take_away(&dir, &parent, &file));
         let gone = made.inspect_err(|_| drop(remove_unfinished(&new.path)))?;
@@ -602,8 +601,7 @@ impl Stream {
             .with("component", self.df.current().map_or("", |i| i.component.as_str()))
             .with("complete_versions", self.complete_count().unwrap_or(0))
             .hint(
-                "complete versions stay readable; start all ranks again with mode=\"a\" to go on behind the last of \
-                 them",
+                "complete versions stay readable; restart all ranks with mode=\"a\" to continue after the last one",
             )
     }
 
@@ -747,12 +745,12 @@ fn load(dir: &Path) -> Result<Option<(StreamDf, Seen)>> {
                 format!("{} has the schema {other}", path.display()),
             )
             .with("known", SCHEMA)
-            .hint("a newer Forebay wrote it; use that one"));
+            .hint("written by a newer release of Forebay: use that release or a newer one"));
         }
         _ => return Err(Error::new(Kind::Damaged, format!("{} has no schema of a channel", path.display()))),
     }
     let df = serde_json::from_value(raw).map_err(|e| {
-        Error::new(Kind::Damaged, format!("{} cannot be read: {e}", path.display())).caused_by(e)
+        Error::new(Kind::Damaged, format!("cannot parse {}: {e}", path.display())).caused_by(e)
     })?;
     Ok(Some((df, seen_of(&meta))))
 }
@@ -764,13 +762,10 @@ fn make_directory(name: &str, dir: &Path) -> Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .map_err(|e| Error::io(format!("make the directory {}", dir.display()), e))?;
+        .map_err(|e| Error::io(format!("cannot create the directory {}", dir.display()), e))?;
     if dir.join("pool").exists() {
-        return Err(Error::new(
-            Kind::OptionMismatch,
-            format!("{name} exists as a shared space, not as files"),
-        )
-        .hint("leave out the channel kind, or choose another name"));
+        return Err(Error::new(Kind::OptionMismatch, format!("{name} is a space, not a channel of files"))
+            .hint("omit channel=\"files\", or choose another name"));
     }
     let entries = fs::read_dir(dir).map_err(|e| Error::io(format!("list {}", dir.display()), e))?;
     let foreign = entries.flatten().map(|e| e.file_name()).find(|entry| {
@@ -781,11 +776,12 @@ fn make_directory(name: &str, dir: &Path) -> Result<()> {
         None => Ok(()),
         // Another rank may have made the channel since we looked.
         Some(_) if is_stream(dir) => Ok(()),
-        Some(entry) => {
-            Err(Error::new(Kind::Damaged, format!("{} is no channel and not empty", dir.display()))
-                .with("holds", entry.to_string_lossy())
-                .hint("choose another name"))
-        }
+        Some(entry) => Err(Error::new(
+            Kind::Damaged,
+            format!("{} is not a channel, and the directory is not empty", dir.display()),
+        )
+        .with("holds", entry.to_string_lossy())
+        .hint("choose another name")),
     }
 }
 

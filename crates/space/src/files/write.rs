@@ -113,7 +113,10 @@ impl FilesWriter {
                 // time is over.
                 None if patience.wait() || !std::mem::replace(&mut is_over, true) => {}
                 None => {
-                    return Err(Error::new(Kind::PeerMissing, format!("{name} was removed again and again")))
+                    return Err(Error::new(
+                        Kind::PeerMissing,
+                        format!("another process keeps removing {name}"),
+                    ))
                 }
             }
         };
@@ -229,7 +232,7 @@ impl FilesWriter {
     fn check_no_step(&self) -> Result<()> {
         match self.step {
             Step::None => Ok(()),
-            _ => Err(Error::new(Kind::StepState, "a step is open").hint("end or abort it first")),
+            _ => Err(Error::new(Kind::StepState, "a step is open").hint("call end_step or abort_step first")),
         }
     }
 
@@ -242,7 +245,7 @@ impl FilesWriter {
         }
         Err(Error::new(
             Kind::Fenced,
-            format!("a newer start of the writers of {} took over", self.stream.name),
+            format!("a newer incarnation of the writers of {} has taken over", self.stream.name),
         )
         .with("incarnation", self.me.number)
         .with("current", current))
@@ -280,10 +283,10 @@ impl FilesWriter {
         if version > self.due {
             return Err(Error::new(
                 Kind::VersionOutOfOrder,
-                format!("version {version} of {} leaves a gap", self.name()),
+                format!("version {version} of {} is not the next one", self.name()),
             )
             .with("due", self.due)
-            .hint("versions follow each other without gaps"));
+            .hint(format!("versions are consecutive: the next one is {}", self.due)));
         }
         self.wait_for_turn(version)?;
         self.wait_for_space(version)?;
@@ -310,12 +313,18 @@ impl FilesWriter {
             if !patience.wait() {
                 return Err(Error::new(
                     Kind::TimedOut,
-                    format!("the readers of {} did not keep pace", self.name()),
+                    format!(
+                        "timeout while waiting for the readers of {} (mode serial-per-step)",
+                        self.name()
+                    ),
                 )
                 .with("pace", Pace::SerialPerStep)
                 .with("version", version)
                 .with("held_by", self.stream.holders(version.saturating_sub(1)).join("; "))
-                .hint("at this pace a writer goes on when every reader has released the version before"));
+                .hint(
+                    "in mode serial-per-step a writer continues when all readers have released the previous \
+                     version",
+                ));
             }
         }
         let waited = patience.waited().as_nanos() as u64;
@@ -344,14 +353,17 @@ impl FilesWriter {
                 let oldest = self.stream.oldest()?;
                 return Err(Error::new(
                     Kind::QuotaFull,
-                    format!("{} is full and nothing was released in time", self.name()),
+                    format!(
+                        "the quota of {} is used up; timeout while waiting for readers to release versions",
+                        self.name()
+                    ),
                 )
                 .with("quota_bytes", quota)
                 .with("used_bytes", used)
                 .with("held_by", self.stream.holders(oldest).join("; "))
                 .hint(match self.stream.awaited_group(oldest) {
                     Some(group) => hint_for_awaited(self.name(), &group),
-                    None => "a larger quota, or a reader that ends its steps, frees space".into(),
+                    None => "raise the quota, or let the readers end their steps".into(),
                 }));
             }
         }
@@ -396,7 +408,7 @@ impl FilesWriter {
             Step::Open(step) => match self.stream.df.quota_bytes {
                 Some(quota) if step.bytes.saturating_add(bytes) > quota => Err(Error::new(
                     Kind::VersionTooLarge,
-                    format!("version {} alone is larger than the quota", step.version),
+                    format!("version {} exceeds the quota", step.version),
                 )
                 .with("quota_bytes", quota)
                 .with("bytes", step.bytes.saturating_add(bytes))
@@ -466,9 +478,8 @@ impl FilesWriter {
         self.check_handle()?;
         let Some(version) = reservation.version else { return Ok(()) };
         if !matches!(&self.step, Step::Open(step) if step.version == version) {
-            return Err(
-                Error::new(Kind::StepState, "the step of this reservation is over").with("version", version)
-            );
+            return Err(Error::new(Kind::StepState, "the step of this reservation has ended")
+                .with("version", version));
         }
         let timer = CallTimer::start(usize::MAX, 0);
         let FilesReservation { name, dtype, shape, start, count, data, .. } = &reservation;
@@ -682,9 +693,9 @@ fn refused(
 fn refuse_gate(options: &OpenOptions) -> Result<()> {
     match options.pace {
         Some(pace @ Pace::Gated { .. }) => {
-            Err(Error::new(Kind::NotPossibleHere, "a channel with a file per object has no gate")
+            Err(Error::new(Kind::NotPossibleHere, "a channel of files does not support an admission limit")
                 .with("pace", pace)
-                .hint("choose another pace, or kind = \"space\""))
+                .hint("choose another execution mode, or kind = \"space\""))
         }
         _ => Ok(()),
     }

@@ -193,10 +193,13 @@ impl Gate {
             .filter_map(|place| slot_of(self.word(place).load(Relaxed)))
             .map(|slot| describe(space, slot))
             .collect();
-        Error::new(Kind::TimedOut, format!("no place inside the gate of space {} in time", space.name))
-            .with("pace", space.control.pace())
-            .with("inside", inside.join("; "))
-            .hint("a rank keeps its place from reserve to commit; a wider gate, or a longer timeout, lets more in")
+        Error::new(
+            Kind::TimedOut,
+            format!("timeout while waiting for admission (mode gated) in space {}", space.name),
+        )
+        .with("pace", space.control.pace())
+        .with("inside", inside.join("; "))
+        .hint("a rank occupies a slot from reserve to commit; raise the admission limit or the timeout")
     }
 }
 

@@ -130,10 +130,7 @@ pub(crate) fn build(
     old: VersionIndex,
 ) -> Result<VersionIndex> {
     let (incarnation, size) = producers_of(space, version)?.ok_or_else(|| {
-        Error::new(
-            Kind::VersionGone,
-            format!("version {version} of space {} is not known any more", space.name),
-        )
+        Error::new(Kind::VersionGone, format!("version {version} of space {} has been dropped", space.name))
     })?;
     let mut index = old;
     watched(|| {
@@ -671,14 +668,14 @@ impl VersionIndex {
     pub(crate) fn unknown_variable(&self, device: &dyn Device, name: &str) -> Error {
         let names = self.names(device);
         let error =
-            Error::new(Kind::UnknownVariable, format!("version {} holds no variable {name}", self.version));
+            Error::new(Kind::UnknownVariable, format!("version {} has no variable {name}", self.version));
         match crate::did_you_mean(name, names.iter().map(String::as_str)) {
             Some(near) => error.hint(format!("did you mean `{near}`?")),
             None if names.is_empty() => error.hint("the version is empty"),
             None => {
                 let some: Vec<&str> = names.iter().take(8).map(String::as_str).collect();
                 error.hint(format!(
-                    "it holds {}{}",
+                    "variables: {}{}",
                     some.join(", "),
                     if names.len() > 8 { ", …" } else { "" }
                 ))
@@ -700,11 +697,11 @@ pub(crate) fn damaged(version: u64, what: &str, rank: u32, pool_offset: u64, pay
 /// The error for a box that the pieces of a variable do not cover.
 #[cold]
 pub(crate) fn not_covered(name: &str, version: u64, wanted: &NdBox, gap: &NdBox, pieces: usize) -> Error {
-    Error::new(Kind::BoxNotCovered, format!("the pieces of {name} in version {version} leave a gap"))
+    Error::new(Kind::BoxNotCovered, format!("the pieces of {name} in version {version} do not cover the box"))
         .with("box", wanted)
         .with("uncovered", gap)
         .with("pieces", pieces)
-        .hint("every element of the box must have been put by some rank")
+        .hint("every element of the box must be put by some rank; `forebay cat NAME --json` lists the pieces")
 }
 
 /// The box of a record, as it was put.

@@ -190,17 +190,14 @@ impl LaneSpace {
         let bytes = |granules: u64| crate::format_bytes(granules * space.superblock.granule_bytes);
         Err(Error::new(
             Kind::VersionTooLarge,
-            format!(
-                "version {version} of space {} exceeds what the quota leaves beside the version before",
-                space.name
-            ),
+            format!("version {version} of space {} exceeds the quota minus the previous version", space.name),
         )
         .with("quota", bytes(total))
         .with("has", bytes(self.used_granules()))
         .with("wanted_more", bytes(granules))
         .with("rank", self.member.rank)
         .with("ranks", self.member.size)
-        .hint("make the space with a quota of two versions or more, or put less per version"))
+        .hint("create the space with a quota of two versions or more, or put less per version"))
     }
 
     /// The version below which everything has gone or may go as soon as space is wanted.
@@ -564,12 +561,12 @@ pub(crate) fn check_group(member: &Membership) -> Result<()> {
     if incarnation != member.incarnation {
         return Err(Error::new(
             Kind::Fenced,
-            format!("a newer group of writers has taken over space {}", space.name),
+            format!("a newer incarnation of the writers has taken over space {}", space.name),
         )
         .with("rank", member.rank)
         .with("incarnation", member.incarnation)
         .with("current", incarnation)
-        .hint("this process belongs to an earlier start of the program; end it"));
+        .hint("this process belongs to an older incarnation: end it"));
     }
     match settle_producers(space) {
         ProducerState::Died(slot) | ProducerState::Withdrawn(slot) => Err(producer_died(space, slot)),

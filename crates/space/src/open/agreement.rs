@@ -89,7 +89,7 @@ fn agree_on_spill(of: &str, space: &Attachment, wanted: &[SpillTier]) -> Result<
 /// Whether this spill tier is the one that the pool was made for.
 fn is_made_by(wanted: &SpillTier, is: &LowerPool, granule: u64) -> Result<bool> {
     let dir = fs::canonicalize(&wanted.path)
-        .map_err(|e| Error::io(format!("looking for the spill directory {}", wanted.path.display()), e))?;
+        .map_err(|e| Error::io(format!("cannot access the spill directory {}", wanted.path.display()), e))?;
     Ok(is.path.parent() == Some(&dir)
         && wanted.tier.is_none_or(|tier| tier == is.tier)
         && wanted.quota.is_none_or(|quota| quota.div_ceil(granule) == is.capacity_bytes / granule - 1))
@@ -120,11 +120,11 @@ pub(crate) fn agree(
         return Ok(());
     }
     let (wanted, is) = words();
-    Err(Error::new(Kind::OptionMismatch, format!("{of} exists with another {what}"))
+    Err(Error::new(Kind::OptionMismatch, format!("{of} exists with a different {what}"))
         .with("asked_for", wanted)
         .with("is", is)
         .hint(
-            "leave the option out, or give what is; all ranks must open it with the same options. mode=\"w\" makes a \
-             finished space anew, `forebay clean` removes one that is not in use",
+            "omit the option, or use the existing value; all ranks must pass the same options. mode=\"w\" replaces a \
+             finished space, `forebay clean` removes an unused one",
         ))
 }

@@ -93,7 +93,7 @@ impl Attachment {
         let Some(file) = open_pool(name, dir, &pool)? else { return Ok(None) };
         let superblock = read_superblock(&file, &pool)?;
         check_owner(&superblock, dir)?;
-        let identity = FileId::of(&file.metadata().map_err(|e| Error::io("looking at the pool", e))?);
+        let identity = FileId::of(&file.metadata().map_err(|e| Error::io("cannot stat the pool file", e))?);
         loop {
             let found = FoundPool { file: &file, superblock: superblock.clone(), identity };
             let opened = Self::open_found(name, dir, found, access, locality, deadline)?;
@@ -365,9 +365,11 @@ fn open_pool(name: &str, dir: &Path, pool: &Path) -> Result<Option<File>> {
             .with("directory", dir.display())
             .hint("open it with channel=\"files\""));
     }
-    let error = Error::new(Kind::Damaged, "the directory holds no pool").with("directory", dir.display());
+    let error = Error::new(Kind::Damaged, "the directory has no pool file").with("directory", dir.display());
     Err(match contents::is_of_a_space(dir) {
-        true => error.hint("the pool was removed, and its data with it; `forebay clean` removes the rest"),
+        true => {
+            error.hint("the pool file and its data were removed; `forebay clean` removes the remaining files")
+        }
         false => error.hint("it is not a space; choose another name"),
     })
 }

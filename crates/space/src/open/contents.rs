@@ -67,9 +67,12 @@ pub(crate) fn check_own(dir: &Path) -> Result<()> {
         return Ok(());
     }
     foreign.sort();
-    Err(Error::new(Kind::NameInUse, format!("{} holds files that are not of a space", dir.display()))
-        .with("files", foreign.join(", "))
-        .hint("move them to another directory first"))
+    Err(Error::new(
+        Kind::NameInUse,
+        format!("{} contains files that do not belong to a space", dir.display()),
+    )
+    .with("files", foreign.join(", "))
+    .hint("move them to another directory first"))
 }
 
 /// An error of opening the space in `dir`: a file of it that is not a regular file is damage, and damage has a hint.

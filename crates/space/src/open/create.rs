@@ -68,8 +68,11 @@ impl Attachment {
                         name::make_root_for(name)?;
                         create(name, &dir, options, ranks)?;
                     }
-                    Missing::Fail => return Err(not_found(name, &dir)),
-                    Missing::Wait if Instant::now() >= deadline => return Err(not_found(name, &dir)),
+                    Missing::Fail => return Err(not_found(format!("space {name} does not exist"), &dir)),
+                    Missing::Wait if Instant::now() >= deadline => {
+                        let what = format!("timeout while waiting for space {name} to be created");
+                        return Err(not_found(what, &dir));
+                    }
                     Missing::Wait => {
                         forebay_tier::host::thread::sleep(pause);
                         pause = (pause * 2).min(Duration::from_millis(10));
@@ -88,10 +91,10 @@ pub(crate) fn attached(name: &str) -> Arc<Attachment> {
 }
 
 /// The error for a space that is not there.
-fn not_found(name: &str, dir: &Path) -> Error {
-    Error::new(Kind::PeerMissing, format!("no space {name} appeared")).with("directory", dir.display()).hint(
-        "is its writer running, on this host, as this user, with the same FOREBAY_DIR? \
-             `forebay ls` shows what is there",
+fn not_found(what: String, dir: &Path) -> Error {
+    Error::new(Kind::PeerMissing, what).with("directory", dir.display()).hint(
+        "check that its writer runs on this host, as this user, with the same FOREBAY_DIR; `forebay ls` lists the \
+         existing spaces",
     )
 }
 
@@ -156,7 +159,11 @@ pub(crate) fn replace(old: &Attachment, options: &OpenOptions, ranks: u32) -> Re
     if let Some(gone) = gone {
         let kept = remove_unfinished(&gone)?;
         if !kept.is_empty() {
-            eprintln!("forebay: space {} was replaced; lower pools that stay: {}", old.name, kept.join("; "));
+            eprintln!(
+                "forebay: space {} was replaced; lower pools that could not be removed: {}",
+                old.name,
+                kept.join("; ")
+            );
         }
     }
     Ok(())
@@ -265,11 +272,11 @@ fn sizes(
 ) -> Result<(u64, u64, u64)> {
     let quota = match options.quota_bytes {
         Some(quota) if quota > headroom.bytes => {
-            return Err(Error::new(Kind::TierFull, "the tier has less free space than the quota asks for")
+            return Err(Error::new(Kind::TierFull, "the tier has less free space than the quota")
                 .with("quota", crate::format_bytes(quota))
                 .with("free", crate::format_bytes(headroom.bytes))
                 .with("limited_by", &headroom.limited_by)
-                .hint("ask for a smaller quota, or use another tier"));
+                .hint("use a smaller quota or another tier"));
         }
         Some(quota) => quota,
         None => headroom.bytes / QUOTA_SHARE_DEFAULT,

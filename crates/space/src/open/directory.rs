@@ -23,7 +23,7 @@ pub(crate) fn put_in_place(name: &str, new: &Path, dir: &Path) -> Result<bool> {
         Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => remove_unfinished(new).map(|_| false),
         Err(e) => {
             let _ = remove_unfinished(new);
-            Err(Error::io(format!("putting space {name} in place"), e))
+            Err(Error::io(format!("cannot rename space {name} to its final name"), e))
         }
     }
 }
@@ -36,7 +36,7 @@ pub(crate) fn settle_name(dir: &Path, horizon: Horizon) -> Result<()> {
     }
     let dir = behind_links(dir);
     whole_file::sync_directory_of(&dir)
-        .map_err(|e| Error::io(format!("making the name {} durable", dir.display()), e))
+        .map_err(|e| Error::io(format!("cannot sync the directory entry {}", dir.display()), e))
 }
 
 /// Takes a directory away under another name first, so that no process sees it half empty; then its shared state and

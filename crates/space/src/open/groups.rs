@@ -67,14 +67,11 @@ pub(crate) fn live_reader(space: &Attachment, index: usize, rank: u32) -> Option
 pub(crate) fn find_or_add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<usize> {
     let control = &space.control;
     if size == 0 || size > GROUP_RANKS_MAX {
-        return Err(too_many("rank of a reader group", GROUP_RANKS_MAX as usize).with("size", size));
+        return Err(too_many("ranks of a reader group", GROUP_RANKS_MAX as usize).with("size", size));
     }
     if name.is_empty() || name.len() > NAME_BYTES {
-        return Err(Error::new(Kind::Usage, format!("`{name}` cannot be the name of a reader group")).hint(
-            format!(
-                "a name of 1 to {NAME_BYTES} bytes; a reader that says no group has that of its component"
-            ),
-        ));
+        return Err(Error::new(Kind::Usage, format!("invalid name of a reader group: `{name}`"))
+            .hint(format!("a name has 1 to {NAME_BYTES} bytes; the default is the name of the component")));
     }
     let Some(index) = find_group(space, name) else { return add_group(space, name, size, keep) };
     let known = control.group_size(index);
@@ -93,7 +90,7 @@ pub(crate) fn find_or_add_group(space: &Attachment, name: &str, size: u32, keep:
             .with("known_size", known)
             .hint(format!(
                 "all ranks of a component must be started with the same size; `forebay clean --readers {name} {}` \
-                 removes a group that does not come any more",
+                 removes a group that will not return",
                 space.name
             )));
     }
@@ -126,7 +123,7 @@ fn add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<us
     let control = &space.control;
     let free = || (0..GROUPS_MAX).find(|index| control.group(*index, group::STATE).load(Acquire) == 0);
     if free().is_none() && !replace_one(space, None)? {
-        return Err(too_many("reader group", GROUPS_MAX).hint(hint_for_full(space)));
+        return Err(too_many("reader groups", GROUPS_MAX).hint(hint_for_full(space)));
     }
     let places = make_places(space, size, None)?;
     let index = free().expect("one was free, or became so");
@@ -186,7 +183,7 @@ fn make_places(space: &Attachment, size: u32, kept: Option<usize>) -> Result<std
 /// How to go on where a table is full of groups that something is held for.
 fn hint_for_full(space: &Attachment) -> String {
     format!(
-        "forebay ls {} shows the groups; forebay clean --readers GROUP {0} removes one that does not come any more",
+        "`forebay ls {}` lists the groups; `forebay clean --readers GROUP {0}` removes one that will not return",
         space.name
     )
 }
@@ -204,7 +201,7 @@ fn free_places(control: &Control, size: u32) -> Result<std::ops::Range<usize>> {
     }
     match first + size as usize {
         end if end <= CURSORS_MAX => Ok(first..end),
-        _ => Err(too_many("rank of a reader group; those of all groups have a table", CURSORS_MAX)),
+        _ => Err(too_many("ranks of all reader groups together", CURSORS_MAX)),
     }
 }
 
@@ -451,7 +448,7 @@ pub(crate) fn begin(space: &Attachment, index: usize, rank: u32) -> Result<(u64,
         Cursor::Left | Cursor::Free => Ok((control.oldest(), false)),
         Cursor::Damaged => {
             let name = control.group_name(index);
-            Err(Error::new(Kind::Damaged, format!("the cursor of reader group {name} makes no sense"))
+            Err(Error::new(Kind::Damaged, format!("invalid cursor of reader group {name}"))
                 .with("space", &space.name)
                 .with("rank", rank)
                 .hint(format!(
@@ -643,7 +640,7 @@ pub(crate) fn check_present(space: &Attachment) -> Result<()> {
             .with("rank", rank)
             .with("absent", Absent::Error)
             .hint(format!(
-                "start its ranks again, or, if it will not come: forebay clean --readers {name} {}",
+                "restart its ranks, or, if they will not return, remove the group: forebay clean --readers {name} {}",
                 space.name
             )));
         }

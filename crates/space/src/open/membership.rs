@@ -112,7 +112,7 @@ fn claim_slot(
         control.member(slot, member::STATE).store(role.state(), Release);
         return Ok((slot, guard));
     }
-    Err(too_many("member", MEMBERS_MAX))
+    Err(too_many("members", MEMBERS_MAX))
 }
 
 impl Membership {
@@ -237,7 +237,7 @@ impl Membership {
                 if let Some(other) = groups::live_reader(space, index, rank) {
                     let hint = match is_own_slot(space, other) {
                         true => "this process has that reader open: close it first",
-                        false => "give this program another component name, or end the other one",
+                        false => "use another component name for this program, or end the other program",
                     };
                     return Err(Error::new(
                         Kind::NameInUse,
@@ -465,13 +465,13 @@ fn in_use_by_writer(space: &Attachment, slot: u32) -> Error {
 /// The pool lacks versions that the control segment calls complete: it is an older copy, or was damaged.
 #[cold]
 fn lost_versions(space: &Attachment, versions: std::ops::Range<u64>) -> Error {
-    Error::new(Kind::Damaged, format!("the pool of space {} lacks versions that were acknowledged", space.name))
+    Error::new(Kind::Damaged, format!("the pool of space {} lacks acknowledged versions", space.name))
         .with("versions", format_versions(versions))
         .with("pool", space.first.path().display())
         .with("control", space.control_path().display())
         .hint(
-            "was an older copy put in its place? put the right one back; or, to go on with what is there, remove \
-             the control segment",
+            "restore the newest copy of the pool if an older one replaced it; to continue with the existing data, \
+             remove the control segment",
         )
 }
 
@@ -502,13 +502,10 @@ fn new_incarnation(
     let known = found.incarnations.last().map_or(0, |last| last.number);
     incarnation = incarnation.max(known + 1);
     if incarnation >= INCARNATION_END || base >= VERSION_END {
-        return Err(Error::new(
-            Kind::Damaged,
-            format!("the counts of space {} are out of range", space.name),
-        )
-        .with("incarnation", incarnation)
-        .with("version", base)
-        .hint("remove its shared state, the file `control`: it is rebuilt from the pool"));
+        return Err(Error::new(Kind::Damaged, format!("counters of space {} are out of range", space.name))
+            .with("incarnation", incarnation)
+            .with("version", base)
+            .hint("remove its shared state, the file `control`: it is rebuilt from the pool"));
     }
     take_over(&*space.device, &space.superblock, &found, incarnation, size, base)?;
     for rank in 0..old_size.max(size) {

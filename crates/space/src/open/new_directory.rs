@@ -30,7 +30,7 @@ impl NewDirectory {
     /// # Errors
     /// Those of the operating system.
     pub(crate) fn make(parent: &Path, name: &str) -> Result<NewDirectory> {
-        let failed = |e| Error::io(format!("making a directory in {}", parent.display()), e);
+        let failed = |e| Error::io(format!("cannot create a directory in {}", parent.display()), e);
         for _ in 0..ATTEMPTS {
             let path = parent.join(format!(".{name}.new-{}-{}", process::pid(), clock::now_ns()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
@@ -48,8 +48,11 @@ impl NewDirectory {
                 }
             }
         }
-        Err(Error::new(Kind::TimedOut, format!("each new directory in {} was removed", parent.display()))
-            .hint("is `forebay clean` running in a loop?"))
+        Err(Error::new(
+            Kind::TimedOut,
+            format!("another process keeps removing new directories in {}", parent.display()),
+        )
+        .hint("stop the process that runs `forebay clean` in a loop"))
     }
 }
 
@@ -60,7 +63,7 @@ fn lock(dir: &Path) -> Result<Option<PoolLock>> {
     if !lock.works(PROBE)? {
         return Ok(Some(lock));
     }
-    let held = lock.file().metadata().map_err(|e| Error::io("looking at a lock file", e))?;
+    let held = lock.file().metadata().map_err(|e| Error::io("cannot stat the lock file", e))?;
     let is_there = || fs::metadata(&path).is_ok_and(|found| FileId::of(&found) == FileId::of(&held));
     Ok((lock.take(MAKER, true)? && is_there()).then_some(lock))
 }
@@ -90,7 +93,7 @@ pub(crate) fn abandoned(dir: &Path, dry_run: bool) -> Result<std::result::Result
         lock => lock?,
     };
     Ok(match lock.works(PROBE)? {
-        false => Err("the file system refuses locks, so whether its maker lives is not known".into()),
+        false => Err("the file system refuses locks, so that the liveness of its creator is unknown".into()),
         true if lock.take(MAKER, true)? => Ok(Abandoned { _lock: Some(lock) }),
         true => Err("a live process makes it".into()),
     })

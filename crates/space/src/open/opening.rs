@@ -102,12 +102,12 @@ pub(crate) fn streams(writers: Writers, claim: impl FnOnce() -> Claim) -> bool {
 pub(crate) fn refused(what: &str, why: Refusal, writers: Writers, detail: &str) -> Error {
     let ended = if writers == Writers::Finished { "has finished" } else { "holds data of writers that died" };
     match why {
-        Refusal::Exists => Error::new(Kind::NameInUse, format!("{what} is there already and {ended}"))
-            .hint("open with mode=\"w\" to replace it, or with mode=\"a\" to go on behind what is complete"),
+        Refusal::Exists => Error::new(Kind::NameInUse, format!("{what} already exists and {ended}"))
+            .hint("open with mode=\"w\" to replace it, or with mode=\"a\" to continue after the complete versions"),
         Refusal::Held => Error::new(Kind::NameInUse, format!("{what} is in use and cannot be replaced"))
             .with("held_by", detail)
             .hint(
-                "close that handle or view first, or open with mode=\"a\" to go on behind what is complete",
+                "close that handle or view first, or open with mode=\"a\" to continue after the complete versions",
             ),
         Refusal::Unread => Error::new(
             Kind::NameInUse,
@@ -115,8 +115,8 @@ pub(crate) fn refused(what: &str, why: Refusal, writers: Writers, detail: &str) 
         )
         .with("unread", detail)
         .hint(
-            "open with mode=\"a\" to go on behind what is complete, or with mode=\"w\" and replace=true to \
-                     erase it",
+            "open with mode=\"a\" to continue after the complete versions, or with mode=\"w\" and replace=true to \
+             erase them",
         ),
         Refusal::Partial => Error::new(
             Kind::NameInUse,
@@ -135,8 +135,8 @@ pub(crate) fn version_exists(what: &str, version: u64, due: u64) -> Error {
     Error::new(Kind::VersionExists, format!("version {version} of {what} is complete"))
         .with("first_open_version", due)
         .hint(
-            "begin_step opens the first version that is not; mode=\"a\" skips what is complete, mode=\"w\" starts over \
-             in a new run",
+            "begin_step opens the first incomplete version; mode=\"a\" skips complete versions, mode=\"w\" starts \
+             over in a new run",
         )
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn no_writers(what: &str, writers: Writers) -> Error {
 pub(crate) fn say_left_behind(what: &str, writers: Writers) {
     // Read by users of each language, so it names the option and no call.
     let left = left_behind(what, writers);
-    eprintln!("forebay: {left}; waiting for writers (option finished=true reads what is there)");
+    eprintln!("forebay: {left}; waiting for writers (option finished=true reads the finished space)");
 }
 
 /// Tells launches apart in the control segment. 0 where neither a run nor a job is known.

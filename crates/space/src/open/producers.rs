@@ -105,7 +105,7 @@ pub(crate) fn producer_died(space: &Attachment, slot: Option<u32>) -> Error {
         None => error,
     };
     error.with("complete_versions", control.complete()).hint(
-        "complete versions stay readable; start all ranks again with mode=\"a\" to go on behind the last of them",
+        "complete versions stay readable; restart all ranks with mode=\"a\" to continue after the last one",
     )
 }
 

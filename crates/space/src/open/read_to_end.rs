@@ -107,7 +107,7 @@ pub(crate) fn remove_if_read(space: &Attachment) {
 pub(crate) fn reason(why: &str, kept: &[String]) -> String {
     match kept {
         [] => why.into(),
-        kept => format!("{why}; lower pools that stay: {}", kept.join("; ")),
+        kept => format!("{why}; lower pools that could not be removed: {}", kept.join("; ")),
     }
 }
 

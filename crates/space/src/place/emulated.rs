@@ -44,7 +44,7 @@ pub(crate) fn read(dir: &Path) -> Result<Option<Emulation>> {
         Err(e) => return Err(Error::io(format!("reading {}", path.display()), e)),
     };
     let unreadable =
-        |kind, why: String| Err(Error::new(kind, format!("{} cannot be read: {why}", path.display())));
+        |kind, why: String| Err(Error::new(kind, format!("cannot parse {}: {why}", path.display())));
     match serde_json::from_slice::<Document>(&text) {
         Ok(document) if document.schema == SCHEMA => Ok(Some(document.emulation)),
         Ok(document) => unreadable(Kind::UnknownFormat, format!("its schema is {}", document.schema)),

@@ -73,7 +73,8 @@ fn given_root(lookup: Lookup<'_>) -> Option<String> {
     }
     SAID.call_once(|| {
         eprintln!(
-            "forebay: without effect here: FOREBAY_DIR={text} (an installation, no directory of spaces)"
+            "forebay: warning: FOREBAY_DIR={text} is ignored: it is an installation directory, not a directory of \
+             spaces"
         );
     });
     None
@@ -148,7 +149,7 @@ pub fn directory_below(root: &Path, name: &str) -> Result<PathBuf> {
         if !inside.unwrap_or(false) {
             return Err(Error::new(
                 Kind::BadName,
-                format!("`{name}` is a symbolic link that leads out of the root"),
+                format!("`{name}` is a symbolic link to a path outside the root directory of spaces"),
             )
             .with("root", root.display())
             .hint("give the path itself, with a `/` in it, to open a space elsewhere"));
@@ -177,7 +178,7 @@ fn path_directory(name: &str) -> Result<PathBuf> {
 
 /// The path from the file system's root on, with links and `..` left as they are.
 fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).map_err(|e| Error::io(format!("find where {} lies", path.display()), e))
+    std::path::absolute(path).map_err(|e| Error::io(format!("cannot resolve the path {}", path.display()), e))
 }
 
 /// Makes a directory that is this user's alone, or checks that it is.
@@ -204,7 +205,7 @@ pub fn make_private(path: &Path) -> Result<()> {
 fn check_private(path: &Path) -> Result<()> {
     let meta = match fs::symlink_metadata(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-        meta => meta.map_err(|e| Error::io(format!("look at {}", path.display()), e))?,
+        meta => meta.map_err(|e| Error::io(format!("cannot stat {}", path.display()), e))?,
     };
     let fault = match () {
         () if meta.file_type().is_symlink() => "it is a symbolic link",
@@ -231,15 +232,16 @@ pub(crate) fn check_own(dir: &Path) -> Result<()> {
 }
 
 fn cannot_make(path: &Path, error: std::io::Error) -> Error {
-    Error::io(format!("make the directory {}", path.display()), error)
+    Error::io(format!("cannot create the directory {}", path.display()), error)
         .hint("set FOREBAY_DIR to a directory where you may write")
 }
 
 /// Directory above a space, and the name of its own one.
 pub(crate) fn place_of(name: &str, dir: &Path) -> Result<(PathBuf, String)> {
     let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file =
-        dir.file_name().ok_or_else(|| Error::new(Kind::BadName, format!("`{name}` names no directory")))?;
+    let file = dir
+        .file_name()
+        .ok_or_else(|| Error::new(Kind::BadName, format!("`{name}` cannot be the directory of a space")))?;
     Ok((parent.to_path_buf(), file.to_string_lossy().into_owned()))
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn retention_of(code: (u8, u64)) -> Retention {
 /// Reads and checks the first page of a pool.
 pub(crate) fn read_superblock(file: &std::fs::File, path: &Path) -> Result<Superblock> {
     let mut page = vec![0; HEADER_BYTES as usize];
-    let length = file.metadata().map_err(|e| Error::io("looking at the pool", e))?.len();
+    let length = file.metadata().map_err(|e| Error::io("cannot stat the pool file", e))?.len();
     if length < HEADER_BYTES {
         return Err(
             Error::new(Kind::Damaged, "the pool is shorter than its superblock").with("pool", path.display())
@@ -49,7 +49,7 @@ pub(crate) fn read_superblock(file: &std::fs::File, path: &Path) -> Result<Super
     file.read_exact_at(&mut page, 0).map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
     let superblock = Superblock::decode(&page).map_err(|e| e.with("pool", path.display()))?;
     if length < superblock.capacity_bytes {
-        return Err(Error::new(Kind::Damaged, "the pool was cut off")
+        return Err(Error::new(Kind::Damaged, "the pool file was truncated")
             .with("pool", path.display())
             .with("bytes", length)
             .with("wanted", superblock.capacity_bytes));
@@ -79,7 +79,7 @@ pub(crate) fn check_owner(superblock: &Superblock, dir: &Path) -> Result<()> {
         .with("pool", dir.display())
         .with("owner", &superblock.host)
         .with("here", process::host_name())
-        .hint("a space is shared by the processes of one host; open it there, or copy the data by `forebay cat`"))
+        .hint("a space can be used on one host only: open it there, or copy the data with `forebay cat`"))
 }
 
 /// Whether the pool in a directory has another name, as `cp -al` gives it one: the space stays under that name, with

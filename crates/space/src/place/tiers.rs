@@ -77,7 +77,7 @@ impl Tiers {
         if (when_full == WhenFull::Spill) == spill.is_empty() {
             return Err(Error::new(
                 Kind::Usage,
-                format!("when_full = {when_full} and {} lower tier(s) do not go together", spill.len()),
+                format!("when_full = {when_full} is incompatible with {} lower tier(s)", spill.len()),
             )
             .hint("spill = \"DIRECTORY\" names where data go when the first tier is full"));
         }
@@ -118,7 +118,7 @@ impl Tiers {
             Err(e) => return Err(Error::io(format!("reading {}", path.display()), e)),
         };
         let unreadable =
-            |kind, why: String| Err(Error::new(kind, format!("{} cannot be read: {why}", path.display())));
+            |kind, why: String| Err(Error::new(kind, format!("cannot parse {}: {why}", path.display())));
         match serde_json::from_slice::<Tiers>(&text) {
             Ok(tiers) if tiers.schema == SCHEMA => Ok(tiers),
             Ok(tiers) => unreadable(Kind::UnknownFormat, format!("its schema is {}", tiers.schema)),
@@ -134,10 +134,12 @@ impl Tiers {
         access: Access,
     ) -> Result<Arc<dyn Device>> {
         if (superblock.part == PoolPart::First) == self.lower.is_empty() {
-            return Err(Error::new(Kind::Damaged, "the pool and the list of its lower tiers do not fit")
+            return Err(Error::new(Kind::Damaged, "the pool does not match the list of its lower tiers")
                 .with("pool", first.path().display())
                 .with("lower_tiers", self.lower.len())
-                .hint(format!("{FILE} beside the pool names the lower ones; was it removed?")));
+                .hint(format!(
+                    "the list is in the file {FILE} next to the pool: check whether it was removed"
+                )));
         }
         if self.lower.is_empty() {
             return Ok(first.clone());
@@ -177,7 +179,7 @@ impl Tiers {
     /// Removes the files of the lower pools, as far as they belong to the first pool in `dir`: anybody can write a list
     /// of names. Returns those that stay, with the reason.
     pub(crate) fn remove(&self, dir: &Path) -> Result<Vec<String>> {
-        let looking = |e| Error::io(format!("looking at the pools of {}", dir.display()), e);
+        let looking = |e| Error::io(format!("cannot stat the pool files of {}", dir.display()), e);
         if has_other_name(dir).map_err(looking)? {
             let why = "the first pool has another name (a hard link), of which it is the lower pool too";
             let there = self.lower.iter().filter(|pool| pool.path.exists());
@@ -205,7 +207,7 @@ impl Tiers {
 }
 
 fn inode_of(path: &Path) -> Result<u64> {
-    let found = fs::metadata(path).map_err(|e| Error::io(format!("looking at {}", path.display()), e))?;
+    let found = fs::metadata(path).map_err(|e| Error::io(format!("cannot stat {}", path.display()), e))?;
     Ok(found.ino())
 }
 
@@ -242,7 +244,7 @@ fn first_page(file: &std::fs::File) -> std::io::Result<Vec<u8>> {
 impl LowerPool {
     fn plan(spill: &SpillTier, name: &str, uuid: &uuid::Uuid, index: usize) -> Result<LowerPool> {
         let dir = fs::canonicalize(&spill.path).map_err(|e| {
-            Error::io(format!("looking for the spill directory {}", spill.path.display()), e)
+            Error::io(format!("cannot access the spill directory {}", spill.path.display()), e)
                 .hint("it must exist and be writable")
         })?;
         let tier = match spill.tier {
@@ -261,7 +263,7 @@ impl LowerPool {
                     .with("quota", crate::format_bytes(quota))
                     .with("free", crate::format_bytes(headroom.bytes))
                     .with("limited_by", headroom.limited_by)
-                    .hint("ask for a smaller quota, or use another directory"));
+                    .hint("use a smaller quota or another directory"));
             }
             Some(quota) => quota,
             None => headroom.bytes / QUOTA_SHARE_DEFAULT,
@@ -359,7 +361,7 @@ impl LowerPool {
                 Error::new(Kind::Damaged, "a lower pool of the space is missing")
                     .with("pool", self.path.display())
                     .caused_by(e)
-                    .hint("is its file system mounted? without it the versions that lie there cannot be read")
+                    .hint("mount its file system: versions stored there cannot be read without it")
             }
             _ => Error::io(format!("opening the lower pool {}", self.path.display()), e),
         };
@@ -381,9 +383,15 @@ impl LowerPool {
         }
         let note = LowerDf::decode(&first_page(&file).map_err(missing)?, &first.uuid);
         if note.is_some_and(|note| note.own_inode == meta.ino() && note.first_inode != first_inode) {
-            return Err(Error::new(Kind::Damaged, "the first pool is a copy: its lower pool belongs to the original")
-                .with("lower_pool", self.path.display())
-                .hint("open the original; `forebay cat` copies data, and a backup has to contain the lower pools too"));
+            return Err(Error::new(
+                Kind::Damaged,
+                "the first pool is a copy: its lower pool belongs to the original",
+            )
+            .with("lower_pool", self.path.display())
+            .hint(
+                "open the original space. To copy data use `forebay cat`; a backup must include the lower \
+                 pools",
+            ));
         }
         trial::around(forebay_tier::open(self.tier, &self.path, access)?)
     }

@@ -190,7 +190,7 @@ impl VersionBacking {
             Some(version) => version,
             None => reader.latest()?.ok_or_else(|| {
                 Error::new(Kind::TimedOut, format!("space {space} has no complete version"))
-                    .hint("is the writer still computing? try again when a version is complete")
+                    .hint("try again when a version is complete")
             })?,
         };
         VersionBacking::of_current(&reader.open_version(version)?, name)
@@ -406,7 +406,7 @@ impl VersionBacking {
         if offset.checked_add(len as u64).is_some_and(|end| end <= self.bytes) {
             return Ok(());
         }
-        Err(Error::new(Kind::BoxOutsideShape, format!("a range outside {}", Backing::name(self)))
+        Err(Error::new(Kind::BoxOutsideShape, format!("range out of bounds of {}", Backing::name(self)))
             .with("start", offset)
             .with("bytes", len)
             .with("variable_bytes", self.bytes))
@@ -414,8 +414,8 @@ impl VersionBacking {
 
     #[cold]
     fn read_only(&self) -> Error {
-        Error::new(Kind::PermissionDenied, format!("{} is complete and never changes", Backing::name(self)))
-            .hint("open the array copy-on-write to keep changes to itself")
+        Error::new(Kind::PermissionDenied, format!("{} is complete and read-only", Backing::name(self)))
+            .hint("open the array in mode \"c\" (copy on write) for private changes")
     }
 }
 
@@ -492,14 +492,14 @@ impl Backing for VersionBacking {
 
 #[cold]
 fn not_contiguous() -> Error {
-    Error::new(Kind::Internal, "a stretch of the global array meets a piece in several places")
+    Error::new(Kind::Internal, "a range of the global array maps to several ranges of one piece")
 }
 
 /// The error for a channel that keeps a file per object.
 #[cold]
 pub(crate) fn no_files(variable: &str) -> Error {
-    Error::new(Kind::NotPossibleHere, format!("variable {variable} lies in a channel of files"))
-        .hint("arrays lie over versions of a space: channel \"space\"; or open the files themselves by path")
+    Error::new(Kind::NotPossibleHere, format!("variable {variable} is in a channel of files"))
+        .hint("use channel=\"space\", or open the files by path")
 }
 
 #[cfg(test)]

@@ -251,7 +251,7 @@ impl SpaceReader {
     pub(crate) fn begin_step(&mut self, timeout: Option<Duration>) -> Result<Option<u64>> {
         self.check_open()?;
         if self.current.is_some() {
-            return Err(Error::new(Kind::StepState, "a step is open").hint("end it first"));
+            return Err(Error::new(Kind::StepState, "a step is open").hint("call end_step first"));
         }
         if self.of_one_version {
             return Ok(None);
@@ -311,13 +311,13 @@ impl SpaceReader {
         let control = &self.space().control;
         Error::new(
             Kind::TimedOut,
-            format!("version {version} of space {} was dropped before it could be held", self.name()),
+            format!("version {version} of space {} was dropped while it was being opened", self.name()),
         )
         .with("retained", format_versions(control.oldest()..control.complete()))
         .with("when_full", self.space().tiers.when_full)
         .with("retention", self.space().retention())
         .hint(
-            "make the space with a larger quota, or with when_full \"block\": writers then wait for readers",
+            "create the space with a larger quota, or with when_full=\"block\", so that writers wait for readers",
         )
     }
 
@@ -436,12 +436,13 @@ impl SpaceReader {
         if self.space().control.complete() > version {
             return Error::new(
                 Kind::TimedOut,
-                format!("the writers of space {} did not end in time", self.name()),
+                format!("timeout while waiting for the writers of space {} to end (mode serial)", self.name()),
             )
             .with("pace", self.space().control.pace())
             .with("complete_versions", self.space().control.complete())
             .hint(
-                "at this pace readers begin when all writers have ended; start them then, or give more time",
+                "in mode serial readers begin when all writers have ended: start the readers later, or raise the \
+                 timeout",
             );
         }
         let missing = missing_producers(self.space(), version);
@@ -450,11 +451,11 @@ impl SpaceReader {
             if missing.len() > 8 { format!("; and {} more", missing.len() - 8) } else { String::new() };
         Error::new(
             Kind::TimedOut,
-            format!("version {version} of space {} did not complete in time", self.name()),
+            format!("timeout while waiting for version {version} of space {} to complete", self.name()),
         )
         .with("missing", format!("{}{more}", shown.join("; ")))
         .with("complete_versions", self.space().control.complete())
-        .hint("is the writer still computing? a longer timeout can be given when opening or beginning a step")
+        .hint("check that the missing writer is running; raise the timeout of open or begin_step if it is only slow")
     }
 
     pub(crate) fn end_step(&mut self) -> Result<()> {
@@ -506,7 +507,7 @@ impl SpaceReader {
         Error::new(Kind::VersionGone, format!("version {version} of space {} was dropped", self.name()))
             .with("retained", format_versions(control.oldest()..control.complete()))
             .with("retention", self.space().retention())
-            .hint("readers hold versions from the moment they open; retention \"last:K\" or \"forever\" keeps more")
+            .hint("open the reader earlier, or keep more versions: retention=\"last:K\" or \"forever\"")
     }
 
     /// A handle of its own at `version`; the member's lease words cover what all its handles hold.

@@ -205,7 +205,7 @@ impl Reader {
         if bytes * names.len() != out.len() {
             return Err(Error::new(
                 Kind::BufferMismatch,
-                "the buffer cannot be shared equally by the objects",
+                "the size of the buffer is not a multiple of the number of objects",
             )
             .with("objects", names.len())
             .with("buffer_bytes", out.len()));
@@ -396,7 +396,7 @@ fn zeroed<T: bytemuck::Zeroable>(name: &str, elements: usize) -> Result<Vec<T>> 
     bytemuck::allocation::try_zeroed_vec(elements).map_err(|()| {
         Error::new(Kind::TierFull, format!("there is not enough memory for the box of {name}"))
             .with("bytes", elements.saturating_mul(size_of::<T>()))
-            .hint("get a part of it, or open it as an array larger than memory")
+            .hint("read a part of it, or open it as a paged array")
     })
 }
 

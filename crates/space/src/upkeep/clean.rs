@@ -94,7 +94,9 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
             let why = match e.kind() {
                 Kind::Damaged => "it is damaged",
                 // Of the shared state, which is made anew where it is missing.
-                Kind::TierFull => "no process has it open, and there is no capacity to open it",
+                Kind::TierFull => {
+                    "it is not open in any process, and there is insufficient capacity to open it"
+                }
                 _ => return Err(e),
             };
             contents::check_own(&dir)?;

@@ -40,7 +40,7 @@ pub fn drain(name: &str, timeout: Duration) -> Result<DrainReport> {
     let space = Attachment::open(name, Access::Write, Locality::Local, Missing::Fail, deadline)?;
     if space.pools.len() < 2 {
         return Err(Error::new(Kind::Usage, format!("space {name} has no lower tier to drain to"))
-            .hint("a space gets one when it is made: spill = \"DIRECTORY\""));
+            .hint("lower tiers are set when a space is created: spill = \"DIRECTORY\""));
     }
     let mut report = DrainReport::default();
     loop {
@@ -75,7 +75,7 @@ fn left_over(space: &Attachment, kind: Kind, why: &str, report: &DrainReport) ->
     Error::new(kind, format!("space {} could not be drained: {why}", space.name))
         .with("moved", crate::format_bytes(report.moved_bytes))
         .with("left", crate::format_bytes(report.remaining_bytes))
-        .hint("end the readers, or free space, and drain it again: what was moved stays moved")
+        .hint("end the readers, or free space, and drain it again; data that were moved stay moved")
 }
 
 /// Bytes in the first pool that belong to no living producer.

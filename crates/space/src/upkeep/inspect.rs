@@ -303,7 +303,7 @@ fn waiting_for(space: &Attachment, waiting: Waiting) -> Option<String> {
         Waiting::Version(v) => (format!("version {v}"), missing_producers(space, v)),
         Waiting::FreeSpace(v) => (format!("space for version {v}"), holders(space, space.control.oldest())),
         Waiting::Turn(v) => (format!("its turn for version {v}"), holders(space, v.saturating_sub(1))),
-        Waiting::Gate => return Some(format!("a place inside the gate, {}", space.control.pace())),
+        Waiting::Gate => return Some(format!("an admission slot, {}", space.control.pace())),
     };
     // Between the two looks it may have come; the process that waits for it is just waking up.
     Some(match who.is_empty() {
@@ -333,7 +333,7 @@ fn check_directory(name: &str, dir: &Path) -> Result<()> {
     if fs::metadata(dir).is_ok() {
         return Ok(());
     }
-    Err(Error::new(Kind::PeerMissing, format!("there is no space {name}"))
+    Err(Error::new(Kind::PeerMissing, format!("space {name} does not exist"))
         .with("directory", dir.display())
         .hint("`forebay ls` shows what is there"))
 }

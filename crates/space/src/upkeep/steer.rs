@@ -75,9 +75,12 @@ impl Steering {
     /// `NotPossibleHere` to or from `serial`.
     pub fn set_pace(&self, pace: Pace) -> Result<()> {
         if pace == Pace::Serial || self.pace() == Pace::Serial {
-            return Err(Error::new(Kind::NotPossibleHere, "a serial pace is not set while programs run")
-                .with("space", &self.space.name)
-                .hint("it is an order in which they are started: forebay run --mode serial"));
+            return Err(Error::new(
+                Kind::NotPossibleHere,
+                "mode serial cannot be set or left while programs run",
+            )
+            .with("space", &self.space.name)
+            .hint("it determines the order in which programs are started: use forebay run --mode serial"));
         }
         self.space.control.steer(pace);
         Ok(())

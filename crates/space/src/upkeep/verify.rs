@@ -154,12 +154,12 @@ impl Check<'_> {
         let is_taken_over = incarnation < known.0
             && (self.least_complete()..=self.found.complete).contains(&control.complete());
         if (incarnation, size) != (known.0, known.1.min(LANES_MAX as u32)) && !is_taken_over {
-            let what = format!("incarnation {incarnation} of {size} ranks, but the pool knows {known:?}");
+            let what = format!("incarnation {incarnation} of {size} ranks, but the pool has {known:?}");
             self.add(None, 0, 0, what);
         }
         let state = control.producer_state();
         if !control.is_state_plain() {
-            self.add(None, 0, 0, "the state of the producers is no state".into());
+            self.add(None, 0, 0, "invalid state of the producers".into());
         }
         let owners: Vec<_> = (0..size).map(|rank| control.lane_owner(rank)).collect();
         let ended = match owners.iter().any(|(slot, ended)| slot.is_some() || *ended) {
@@ -182,7 +182,7 @@ impl Check<'_> {
             }
         }
         if !control.is_pace_whole() {
-            self.add(None, 0, 0, "the pace does not match its sum".into());
+            self.add(None, 0, 0, "the mode does not match its checksum".into());
         }
     }
 
@@ -342,7 +342,7 @@ impl Check<'_> {
             self.add(Some(version), 0, 0, what);
             unreadable += 1;
             if unreadable == UNREADABLE_MAX {
-                self.add(None, 0, 0, format!("{unreadable} versions are not readable; no more were tried"));
+                self.add(None, 0, 0, format!("{unreadable} versions are not readable; the check was ended"));
                 break;
             }
         }

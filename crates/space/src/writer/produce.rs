@@ -74,12 +74,13 @@ fn settle_pace(member: &Membership, wanted: Option<Pace>) -> Result<()> {
     let space = &member.space;
     let settled = space.control.settle_pace(member.incarnation, wanted.unwrap_or_default());
     match wanted {
-        Some(pace) if pace != settled && !space.control.is_steered() => {
-            Err(Error::new(Kind::OptionMismatch, format!("space {} is written at another pace", space.name))
-                .with("asked_for", pace)
-                .with("is", settled)
-                .hint("all ranks must open it with the same options"))
-        }
+        Some(pace) if pace != settled && !space.control.is_steered() => Err(Error::new(
+            Kind::OptionMismatch,
+            format!("space {} is written in another execution mode", space.name),
+        )
+        .with("asked_for", pace)
+        .with("is", settled)
+        .hint("all ranks must open it with the same options")),
         _ => Ok(()),
     }
 }
@@ -87,19 +88,18 @@ fn settle_pace(member: &Membership, wanted: Option<Pace>) -> Result<()> {
 /// What no space has place for, before one is made or replaced.
 fn check_counts(readers: &[(String, u32)], size: u32) -> Result<()> {
     if size as usize > LANES_MAX {
-        return Err(too_many("producer rank", LANES_MAX).with("size", size));
+        return Err(too_many("writer ranks", LANES_MAX).with("size", size));
     }
     if let Some((group, size)) = readers.iter().find(|(_, size)| *size > GROUP_RANKS_MAX) {
-        let error = too_many("rank of a reader group", GROUP_RANKS_MAX as usize);
+        let error = too_many("ranks of a reader group", GROUP_RANKS_MAX as usize);
         return Err(error.with("group", group).with("size", size));
     }
     if readers.len() > GROUPS_MAX {
-        return Err(too_many("reader group", GROUPS_MAX).with("groups", readers.len()));
+        return Err(too_many("reader groups", GROUPS_MAX).with("groups", readers.len()));
     }
     let ranks: u64 = readers.iter().map(|(_, size)| u64::from(*size)).sum();
     if ranks > CURSORS_MAX as u64 {
-        return Err(too_many("rank of a reader group; those of all groups have a table", CURSORS_MAX)
-            .with("ranks", ranks));
+        return Err(too_many("ranks of all reader groups together", CURSORS_MAX).with("ranks", ranks));
     }
     Ok(())
 }
@@ -285,11 +285,14 @@ impl SpaceWriter {
         // A take-over closes the lanes before it says whose they are.
         check_group(&self.member).err().unwrap_or_else(|| {
             let (current, _) = self.space().control.progress(self.member.rank);
-            Error::new(Kind::Fenced, format!("a newer group of writers is taking over space {}", self.name()))
-                .with("rank", self.rank())
-                .with("incarnation", self.member.incarnation)
-                .with("current", current)
-                .hint("this process belongs to an earlier start of the program; end it")
+            Error::new(
+                Kind::Fenced,
+                format!("a newer incarnation of the writers is taking over space {}", self.name()),
+            )
+            .with("rank", self.rank())
+            .with("incarnation", self.member.incarnation)
+            .with("current", current)
+            .hint("this process belongs to an older incarnation: end it")
         })
     }
 
@@ -317,10 +320,10 @@ impl SpaceWriter {
         if version > due {
             return Err(Error::new(
                 Kind::VersionOutOfOrder,
-                format!("version {version} of space {} leaves a gap", self.name()),
+                format!("version {version} of space {} is not the next one", self.name()),
             )
             .with("due", due)
-            .hint("versions follow each other without gaps"));
+            .hint(format!("versions are consecutive: the next one is {due}")));
         }
         check_present(self.space())?;
         let pace = self.space().control.pace();
@@ -751,11 +754,14 @@ impl Drop for SpaceWriter {
 
 #[cold]
 fn not_its_turn(space: &Attachment, version: u64) -> Error {
-    Error::new(Kind::TimedOut, format!("the readers of space {} did not keep pace", space.name))
-        .with("pace", space.control.pace())
-        .with("version", version)
-        .with("held_by", holders(space, version.saturating_sub(1)).join("; "))
-        .hint("at this pace a writer goes on when every reader has released the version before")
+    Error::new(
+        Kind::TimedOut,
+        format!("timeout while waiting for the readers of space {} (mode serial-per-step)", space.name),
+    )
+    .with("pace", space.control.pace())
+    .with("version", version)
+    .with("held_by", holders(space, version.saturating_sub(1)).join("; "))
+    .hint("in mode serial-per-step a writer continues when all readers have released the previous version")
 }
 
 /// Spreads a weak hash over all bits (the finaliser of MurmurHash3, public domain).
@@ -766,7 +772,7 @@ fn mix(mut h: u64) -> u64 {
 }
 
 fn step_open() -> Error {
-    Error::new(Kind::StepState, "a step is open").hint("end or abort it first")
+    Error::new(Kind::StepState, "a step is open").hint("call end_step or abort_step first")
 }
 
 pub(crate) fn no_step(what: &str) -> Error {

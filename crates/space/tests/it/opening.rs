@@ -811,7 +811,7 @@ fn errors_say_what_to_do() {
         again.close().unwrap();
         // Only a space that is started over is replaced.
         let both = OpenOptions { mode: Mode::Append, replace: true, ..place.options() };
-        assert!(refused(&both).contains("replace goes with mode=\"w\""), "{}", refused(&both));
+        assert!(refused(&both).contains("use replace with mode=\"w\""), "{}", refused(&both));
         forebay_space::destroy(&name).unwrap();
     }
 }

@@ -403,7 +403,7 @@ fn drain_says_when_the_lower_tier_is_full_and_keeps_what_it_moved() {
     let used = inspect(&name).unwrap().tiers[0].used_bytes;
     let full = drain(&name, Duration::from_secs(20)).unwrap_err();
     assert_eq!(full.kind(), Kind::TierFull, "{full}");
-    assert!(full.to_string().contains("what was moved stays moved"), "{full}");
+    assert!(full.to_string().contains("data that were moved stay moved"), "{full}");
     let left = inspect(&name).unwrap().tiers[0].used_bytes;
     assert!(0 < left && left < used, "{used} bytes before, {left} after");
     assert_eq!(drain(&name, Duration::from_secs(20)).unwrap_err().kind(), Kind::TierFull);

@@ -52,7 +52,7 @@ impl FromStr for OpKind {
     type Err = Error;
     fn from_str(text: &str) -> Result<OpKind> {
         OpKind::ALL.into_iter().find(|kind| kind.to_string() == text).ok_or_else(|| {
-            Error::new(Kind::Usage, format!("`{text}` is no operation of a device"))
+            Error::new(Kind::Usage, format!("`{text}` is not a device operation"))
                 .hint("one of: prepare, write, read, persist, word")
         })
     }

@@ -98,8 +98,8 @@ const LOCKS_REFUSED: &str = "locks:refused";
 
 fn unreadable(part: &str, what: &str) -> Error {
     Error::new(Kind::Usage, format!("`{part}`: {what} cannot be read")).hint(
-        "a plan reads like write:enospc@3,persist:eio@1,read:delay=5ms@p0.1,seed=42; \
-         effects are eio, enospc, short, torn, delay=TIME; @3 is the third, @3+ from the third on, @p0.1 a chance",
+        "example: write:enospc@3,persist:eio@1,read:delay=5ms@p0.1,seed=42. Effects: eio, enospc, short, torn, \
+         delay=TIME. When: @3 the third, @3+ from the third on, @p0.1 with probability 0.1",
     )
 }
 
@@ -242,9 +242,12 @@ impl Fault {
     }
 
     fn poisoned(&self, first: &str) -> Error {
-        Error::new(Kind::Poisoned, format!("the pool takes no more writes, because a flush failed: {first}"))
-            .with("pool", self.inner.path().display())
-            .hint("what was persisted before is intact; look at the disk, then open the space again")
+        Error::new(
+            Kind::Poisoned,
+            format!("the pool accepts no more writes, because a flush failed: {first}"),
+        )
+        .with("pool", self.inner.path().display())
+        .hint("data persisted before are intact; check the disk (kernel log), then open the space again")
     }
 
     /// A flush that fails with `errno`.

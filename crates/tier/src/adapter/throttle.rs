@@ -110,9 +110,9 @@ impl Curve {
         if rising && sound {
             return Ok(());
         }
-        Err(Error::new(Kind::Usage, format!("the points of `{name}` make no curve"))
+        Err(Error::new(Kind::Usage, format!("the points of `{name}` are not a valid curve"))
             .with("points", format!("{:?}", self.0))
-            .hint("points are [x, y] with rising x from 0 and y above 0"))
+            .hint("points are [x, y] with ascending x >= 0 and y > 0"))
     }
 }
 
@@ -578,7 +578,7 @@ fn make_state(path: &Path, fingerprint: u64) -> Result<()> {
     let _ = std::fs::remove_file(&new);
     match linked {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(Error::io(format!("cannot put {} in place", path.display()), e))
+            Err(Error::io(format!("cannot create {}", path.display()), e))
         }
         _ => Ok(()),
     }

@@ -61,9 +61,12 @@ impl Blocks {
 
     #[cold]
     fn poisoned(&self, first: &str) -> Error {
-        Error::new(Kind::Poisoned, format!("the pool takes no more writes, because a flush failed: {first}"))
-            .with("pool", self.pool.path.display())
-            .hint("what was persisted before is intact; look at the disk, then open the space again")
+        Error::new(
+            Kind::Poisoned,
+            format!("the pool accepts no more writes, because a flush failed: {first}"),
+        )
+        .with("pool", self.pool.path.display())
+        .hint("data persisted before are intact; check the disk (kernel log), then open the space again")
     }
 
     fn flush(&self) -> std::io::Result<()> {
@@ -140,7 +143,7 @@ impl Blocks {
                 .failed("read", e)
                 .with("pool_offset", range.start)
                 .with("bytes", range.end - range.start)
-                .hint("the file was cut off below its size, or the disk does not give these blocks")
+                .hint("the file was truncated, or the disk cannot read these blocks")
         })
     }
 

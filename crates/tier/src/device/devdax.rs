@@ -56,9 +56,9 @@ fn fresh(pool: PoolFile, described: Description, capacity: u64) -> Result<Mapped
     }
     let device = on(pool, described)?;
     if device.bytes(0..FIRST_BYTES).iter().any(|byte| *byte != 0) {
-        return Err(Error::new(Kind::Io, "the device holds something already, perhaps a pool")
+        return Err(Error::new(Kind::Io, "the device is not empty (it may contain a pool)")
             .with("device", device.path().display())
-            .hint("if it is no longer needed, make its first 4096 bytes zero, then try again"));
+            .hint("if the data are not needed, zero the first 4096 bytes and try again"));
     }
     Ok(device)
 }
@@ -86,7 +86,7 @@ fn on(pool: PoolFile, described: Description) -> Result<Mapped> {
 /// The open device and what sysfs says of it; any other file is refused before anything is read.
 fn open_device(path: &Path, access: Access) -> Result<(PoolFile, Description)> {
     let meta = std::fs::symlink_metadata(path);
-    let meta = meta.map_err(|e| Error::io(format!("cannot look at {}", path.display()), e))?;
+    let meta = meta.map_err(|e| Error::io(format!("cannot stat {}", path.display()), e))?;
     if !meta.file_type().is_char_device() {
         return Err(not_dax(path, "it is no character device"));
     }
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(reader.read((8 << 20) - 1, &mut out).unwrap_err().kind(), Kind::Internal);
         assert_eq!(reader.write(0, b"x").unwrap_err().kind(), Kind::PermissionDenied);
         let error = fresh(1 << 20).unwrap_err();
-        assert!(error.message().contains("holds something"), "{error}");
+        assert!(error.message().contains("is not empty"), "{error}");
         assert!(reader.bytes(0..100_000) == data, "a refused create changed the device");
     }
 }

@@ -92,7 +92,7 @@ impl Direct {
         let file = open_direct(&pool)?;
         let alignment = sys::direct_alignment(&file).filter(|alignment| alignment.offset <= EDGE_BYTES);
         let alignment = alignment.ok_or_else(|| {
-            not_here(&pool.path).with("reason", "the file system takes no direct transfers of 4 KiB")
+            not_here(&pool.path).with("reason", "the file system does not support direct I/O of 4 KiB")
         })?;
         Ok(Direct {
             blocks: Blocks::on(pool, TierKind::Direct)?,
@@ -250,7 +250,7 @@ fn open_direct(pool: &PoolFile) -> Result<File> {
     match ids {
         [Ok(one), Ok(other)] if one == other => Ok(file),
         [Err(e), _] | [_, Err(e)] => Err(pool.failed("stat", e)),
-        _ => Err(Error::new(Kind::Io, "another file took the pool's name while it was opened")
+        _ => Err(Error::new(Kind::Io, "the pool file was replaced while it was being opened")
             .with("pool", pool.path.display())),
     }
 }
@@ -258,9 +258,9 @@ fn open_direct(pool: &PoolFile) -> Result<File> {
 #[cold]
 fn not_here(path: &Path) -> Error {
     let dir = capacity::parent(path).display().to_string();
-    Error::new(Kind::NotPossibleHere, format!("{dir} takes no direct transfers"))
+    Error::new(Kind::NotPossibleHere, format!("{dir} does not support direct I/O"))
         .with("tier", TierKind::Direct)
-        .hint("it needs a directory on a block file system that knows O_DIRECT (ext4, xfs, btrfs); or use tier file")
+        .hint("use a directory on a file system with O_DIRECT (ext4, xfs, btrfs), or tier file")
 }
 
 /// A write and the blocks that it touches.

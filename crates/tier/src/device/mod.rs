@@ -259,15 +259,15 @@ pub fn open(kind: TierKind, path: &Path, access: Access) -> Result<Arc<dyn Devic
 
 #[cold]
 fn no_pool_of_objects() -> Error {
-    Error::new(Kind::NotPossibleHere, "a store of objects holds whole objects, which no pool can be")
-        .hint("the last level of a checkpoint can be there: s3://BUCKET/PREFIX; name another tier here")
+    Error::new(Kind::NotPossibleHere, "a pool cannot be in an object store")
+        .hint("object stores are supported for the last level of a checkpoint only: choose another tier")
 }
 
 /// The kind of tier that a directory is on: tmpfs is `Dram`, a DAX file system (a trial mapping with MAP_SYNC
 /// succeeds) is `Pmem`, everything else `File`. Makes and removes a nameless file where the first answer is
 /// no.
 pub fn detect(dir: &Path) -> Result<TierKind> {
-    let asking = |e| Error::io(format!("cannot look at {}", dir.display()), e);
+    let asking = |e| Error::io(format!("cannot stat {}", dir.display()), e);
     let handle = sys::open_path_only(dir).map_err(asking)?;
     if !handle.metadata().map_err(asking)?.is_dir() {
         return Err(Error::new(Kind::Usage, format!("{} is not a directory", dir.display())));

@@ -65,7 +65,7 @@ pub(crate) fn on(pool: PoolFile, tier: TierKind) -> Result<Mapped> {
     let (policy, nodes) = match tier {
         TierKind::Numa(node) => (Policy::Bind, vec![node]),
         TierKind::Interleaved(nodes) => (Policy::Interleave, nodes.numbers()),
-        other => return Err(Error::new(Kind::Internal, format!("tier {other} names no memory node"))),
+        other => return Err(Error::new(Kind::Internal, format!("tier {other} has no memory node"))),
     };
     check_nodes(tier, &nodes, Path::new(NODES_DIR))?;
     let access = pool.access;
@@ -88,7 +88,7 @@ pub(crate) fn on(pool: PoolFile, tier: TierKind) -> Result<Mapped> {
 /// As [`super::create`] and `prepare`.
 pub fn try_placement(node: u16, dir: &Path) -> Result<Placement> {
     let path = dir.join("nameless");
-    let trying = |e| Error::io(format!("cannot make a file in {}", dir.display()), e);
+    let trying = |e| Error::io(format!("cannot create a file in {}", dir.display()), e);
     let file = sys::open_nameless(dir).map_err(trying)?;
     let capacity = sys::page_bytes() as u64;
     file.set_len(capacity).map_err(trying)?;
@@ -107,7 +107,7 @@ pub fn try_placement(node: u16, dir: &Path) -> Result<Placement> {
 /// For an offset outside the pool.
 pub fn nodes_of(pool: &Mapped, offsets: &[u64]) -> Result<Vec<Option<u16>>> {
     numa::nodes_of(pool.mapping(), offsets)
-        .map_err(|e| not_here(pool.kind(), "the kernel does not tell where pages lie").caused_by(e))
+        .map_err(|e| not_here(pool.kind(), "the kernel does not report the placement of pages").caused_by(e))
 }
 
 impl Placer {
@@ -179,11 +179,11 @@ impl Placer {
             return Ok(());
         };
         if let Some(other) = nodes.iter().flatten().find(|node| !self.nodes.contains(node)) {
-            return Err(not_here(self.tier, "pages of the pool lie on another memory node")
+            return Err(not_here(self.tier, "pages of the pool are on another memory node")
                 .with("pages_on_node", other)
                 .with("pool", pool.path().display())
                 .hint(
-                    "the node may be full: numastat -m; or the pages were there before the pool was bound",
+                    "the node may be full (see numastat -m), or the pages were allocated before the pool was bound",
                 ));
         }
         for node in nodes[..counted].iter().flatten() {

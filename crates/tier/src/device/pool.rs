@@ -39,9 +39,7 @@ impl PoolFile {
             return Err(Error::new(Kind::Damaged, format!("{} is not a pool", path.display()))
                 .with("bytes", meta.len())
                 .with("page_bytes", page)
-                .hint(
-                    "a pool is a regular file of whole pages; this one was cut off, or is something else",
-                ));
+                .hint("a pool is a regular file of whole pages; this file was truncated, or is not a pool"));
         }
         Ok(PoolFile { file, path: path.to_owned(), capacity: meta.len(), access })
     }
@@ -52,10 +50,10 @@ impl PoolFile {
         if bytes >= self.capacity {
             return Ok(());
         }
-        Err(Error::new(Kind::Damaged, format!("{} was cut off while it was mapped", self.path.display()))
+        Err(Error::new(Kind::Damaged, format!("{} was truncated while it was mapped", self.path.display()))
             .with("bytes", bytes)
             .with("mapped", self.capacity)
-            .hint("another program made the file shorter; what lay behind its end is lost"))
+            .hint("another program truncated the file; the data after its end are lost"))
     }
 
     /// Whether the file lies on tmpfs.
@@ -89,7 +87,7 @@ impl PoolFile {
     #[inline]
     pub(crate) fn check_word(&self, offset: u64) -> Result<()> {
         if offset % 8 != 0 {
-            return Err(self.outside(offset, 8).hint("words lie at multiples of 8"));
+            return Err(self.outside(offset, 8).hint("words must be aligned to 8 bytes"));
         }
         self.check(offset, 8)
     }
@@ -104,7 +102,7 @@ impl PoolFile {
 
     #[cold]
     fn outside(&self, offset: u64, len: u64) -> Error {
-        Error::new(Kind::Internal, "a range outside the pool")
+        Error::new(Kind::Internal, "range out of bounds of the pool")
             .with("offset", offset)
             .with("len", len)
             .with("capacity", self.capacity)
@@ -165,7 +163,7 @@ fn whole_pages(capacity: u64) -> Result<u64> {
 pub(crate) fn create_file(path: &Path, len: u64) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let making = |e| Error::io(format!("cannot make {}", path.display()), e);
+    let making = |e| Error::io(format!("cannot create {}", path.display()), e);
     host::syscall("open to make").map_err(making)?;
     let file = options.open(path).map_err(making)?;
     if let Err(e) = file.set_len(len) {
@@ -175,18 +173,10 @@ pub(crate) fn create_file(path: &Path, len: u64) -> Result<File> {
     Ok(file)
 }
 
-/// The directory of the file behind `/proc/self/fd/N`: a file that this process has open, perhaps one without a name.
-pub(crate) fn own_descriptor(path: &Path) -> Option<PathBuf> {
-    let number = path.strip_prefix("/proc/self/fd").ok()?.to_str()?;
-    number.parse::<u32>().ok()?;
-    let target = std::fs::read_link(path).ok()?;
-    target.parent().filter(|dir| dir.is_absolute()).map(Path::to_path_buf)
-}
-
 /// Opens an existing file; never follows a symbolic link in its last part, other than to what this process has open.
 pub(crate) fn open_file(path: &Path, access: Access) -> Result<File> {
     let mut options = OpenOptions::new();
-    let follow = if own_descriptor(path).is_some() { 0 } else { libc::O_NOFOLLOW };
+    let follow = if capacity::own_descriptor(path).is_some() { 0 } else { libc::O_NOFOLLOW };
     let opened = host::syscall("open")
         .and_then(|()| sys::open_at_once(options.read(true).write(access == Access::Write), follow, path));
     opened.map_err(|e| Error::io(format!("cannot open {}", path.display()), e))

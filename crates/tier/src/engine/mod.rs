@@ -225,5 +225,5 @@ fn ended_early() -> io::Error {
 
 #[cold]
 fn took_nothing() -> io::Error {
-    io::Error::new(io::ErrorKind::WriteZero, "the file took no more bytes")
+    io::Error::new(io::ErrorKind::WriteZero, "write returned 0: the file accepts no more bytes")
 }

@@ -11,14 +11,25 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use super::mutation::{self, Site};
 use super::names::{self, Names};
 use super::random::Random;
 use super::scheduler::{self, block, point_at, with_kernel, Key, What};
-use crate::sys::Locked;
+
+/// What is done to memory for the simulator, whose own code is safe: it comes with every mapping.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    /// Unmaps a mapping (where, how many bytes) whose owner never runs again.
+    pub(crate) unmap: fn(usize, usize),
+    /// Stores a word (where, what, its 4 or 8 bytes).
+    pub(crate) store: fn(usize, u64, usize),
+}
+
+/// See [`Memory`].
+pub(super) static MEMORY: OnceLock<Memory> = OnceLock::new();
 
 /// A mapping of a file by any simulated process.
 #[derive(Clone, Copy)]
@@ -63,7 +74,7 @@ impl Kernel {
     /// Unmaps what killed processes had mapped: none of their threads runs again.
     pub(super) fn unmap_left(&self) {
         for (base, mapped) in &self.mappings {
-            crate::sys::unmap_abandoned(*base, mapped.len);
+            (MEMORY.get().expect("it came with the mapping").unmap)(*base, mapped.len);
         }
     }
 
@@ -93,24 +104,24 @@ fn key_of(file: &File) -> io::Result<(u64, u64)> {
     Ok((meta.dev(), meta.ino()))
 }
 
-/// Takes a record lock, without waiting. None: the caller is not simulated.
+/// Takes a record lock, without waiting; false: another process holds it. None: the caller is not simulated.
 #[track_caller]
-pub(crate) fn record_lock(file: &File, byte: u64) -> Option<io::Result<Locked>> {
+pub(crate) fn record_lock(file: &File, byte: u64) -> Option<io::Result<bool>> {
     let pid = scheduler::pid()?;
     point_at(What::Lock, Location::caller());
     let at = Location::caller();
     Some(key_of(file).map(|(device, inode)| {
         with_kernel(|kernel| match kernel.locks.get(&(device, inode, byte)) {
-            Some(owner) if *owner != pid => match mutation::applies(Site::LostLock, at, || true) {
-                true => {
+            Some(owner) if *owner != pid => {
+                let lost = mutation::applies(Site::LostLock, at, || true);
+                if lost {
                     mutation::made_a_difference();
-                    Locked::Yes
                 }
-                false => Locked::Busy,
-            },
+                lost
+            }
             _ => {
                 kernel.locks.insert((device, inode, byte), pid);
-                Locked::Yes
+                true
             }
         })
     }))
@@ -241,9 +252,9 @@ pub(crate) fn is_record_locked(file: &File, bytes: &Range<u64>) -> Option<io::Re
     }))
 }
 
-/// Takes a lock of an open file description, without waiting.
+/// Takes a lock of an open file description, without waiting; false: another one holds it.
 #[track_caller]
-pub(crate) fn description_lock(file: &File, byte: u64, exclusive: bool) -> Option<io::Result<Locked>> {
+pub(crate) fn description_lock(file: &File, byte: u64, exclusive: bool) -> Option<io::Result<bool>> {
     let pid = scheduler::pid()?;
     point_at(What::Lock, Location::caller());
     let (at, descriptor) = (Location::caller(), file.as_raw_fd());
@@ -252,13 +263,13 @@ pub(crate) fn description_lock(file: &File, byte: u64, exclusive: bool) -> Optio
             let holders = kernel.descriptions.entry((device, inode, byte)).or_default();
             if holders.iter().any(|(_, other, held)| *other != descriptor && (exclusive || *held)) {
                 if !mutation::applies(Site::LostLock, at, || true) {
-                    return Locked::Busy;
+                    return false;
                 }
                 mutation::made_a_difference();
             }
             holders.retain(|(_, other, _)| *other != descriptor);
             holders.push((pid, descriptor, exclusive));
-            Locked::Yes
+            true
         })
     }))
 }
@@ -293,7 +304,8 @@ pub(crate) fn is_description_locked(file: &File, bytes: &Range<u64>) -> Option<i
 }
 
 /// A mapping was made.
-pub(crate) fn map_added(base: usize, len: usize, file: &File) {
+pub(crate) fn map_added(base: usize, len: usize, file: &File, memory: Memory) {
+    MEMORY.get_or_init(|| memory);
     if let (true, Ok(file)) = (scheduler::me().is_some(), key_of(file)) {
         with_kernel(|kernel| kernel.mappings.insert(base, Mapped { len, file }));
         mutation::mapped(base..base + len);

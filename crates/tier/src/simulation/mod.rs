@@ -26,6 +26,7 @@ pub use kernel::{boot, cut_power, reboot};
 pub(crate) use kernel::{
     description_lock, description_unlock, flushed, futex_wait, futex_wake, is_description_locked,
     is_record_locked, local_state, map_added, map_removed, record_lock, record_lock_holder, record_unlock,
+    Memory,
 };
 pub use names::{cut_names, lose_names_below};
 pub use random::Random;

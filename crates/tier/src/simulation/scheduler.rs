@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
-use super::kernel::{self, Kernel};
+use super::kernel::{self, Kernel, MEMORY};
 use super::mutation::{self, Mutation};
 use super::process::Exit;
 use super::random::Random;
@@ -527,7 +527,7 @@ pub(super) fn late_store(address: usize, value: u64, bytes: usize) {
 pub(super) fn settle_late() {
     if let Some(Late { address, value, bytes }) = LATE.take() {
         mutation::stored(address);
-        crate::sys::store_late(address, value, bytes);
+        (MEMORY.get().expect("a mapping has the word").store)(address, value, bytes);
     }
 }
 

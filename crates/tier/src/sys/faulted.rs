@@ -111,7 +111,7 @@ impl Faulted {
     /// The address of an offset, after the check of its range.
     fn address(&self, offset: u64, len: usize) -> u64 {
         let inside = offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64);
-        assert!(inside, "a range outside the window");
+        assert!(inside, "range out of bounds of the window");
         self.base.as_ptr() as u64 + offset
     }
 

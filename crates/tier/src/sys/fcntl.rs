@@ -21,6 +21,16 @@ pub(crate) enum Locked {
     Busy,
 }
 
+#[cfg(forebay_simulated)]
+impl Locked {
+    fn of(taken: bool) -> Locked {
+        match taken {
+            true => Locked::Yes,
+            false => Locked::Busy,
+        }
+    }
+}
+
 fn one_byte(kind: libc::c_int, byte: u64) -> libc::flock {
     // SAFETY: flock is plain integers, for which all-zero bytes are a value.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -52,7 +62,7 @@ fn fcntl_lock(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::
 pub(crate) fn record_lock(file: &File, byte: u64) -> io::Result<Locked> {
     #[cfg(forebay_simulated)]
     if let Some(locked) = crate::simulation::record_lock(file, byte) {
-        return locked;
+        return locked.map(Locked::of);
     }
     match fcntl_lock(file, libc::F_SETLK, &mut one_byte(libc::F_WRLCK, byte)) {
         Ok(()) => Ok(Locked::Yes),
@@ -107,7 +117,7 @@ fn is_locked(file: &File, command: libc::c_int, bytes: &Range<u64>) -> io::Resul
 pub(crate) fn description_lock(file: &File, byte: u64, exclusive: bool) -> io::Result<Locked> {
     #[cfg(forebay_simulated)]
     if let Some(done) = crate::simulation::description_lock(file, byte, exclusive) {
-        return done;
+        return done.map(Locked::of);
     }
     let kind = if exclusive { libc::F_WRLCK } else { libc::F_RDLCK };
     match fcntl_lock(file, libc::F_OFD_SETLK, &mut one_byte(kind, byte)) {

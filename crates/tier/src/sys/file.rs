@@ -296,7 +296,12 @@ fn write_all_with(
 ) -> io::Result<()> {
     while !data.is_empty() {
         match write(data, offset) {
-            Ok(0) => return Err(io::Error::new(io::ErrorKind::WriteZero, "the file took no more bytes")),
+            Ok(0) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::WriteZero,
+                    "write returned 0: the file accepts no more bytes",
+                ))
+            }
             Ok(n) => {
                 data = &data[n..];
                 offset += n as u64;

@@ -7,6 +7,8 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use crate::{Error, Kind, Result};
+
 /// The generation of a process that had no forking ancestor using this library.
 pub(crate) const FIRST_GENERATION: u64 = 1;
 
@@ -31,6 +33,49 @@ pub(crate) fn fork_generation() -> u64 {
         STATE_PAGE => by_page(),
         STATE_PID => by_pid(),
         _ => first_use(),
+    }
+}
+
+/// This process's id, in its own PID namespace.
+pub fn pid() -> u32 {
+    #[cfg(forebay_simulated)]
+    if let Some(pid) = crate::simulation::pid() {
+        return pid;
+    }
+    std::process::id()
+}
+
+/// Remembers in which process a handle was made.
+///
+/// `fork` copies handles but not locks, threads or the right to write. A handle keeps a mark and refuses to
+/// work (`Kind::ForkedHandle`) when [`ForkMark::is_forked`]. Asking costs one read of a page that the kernel
+/// empties on fork (about a nanosecond).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForkMark(u64);
+
+impl ForkMark {
+    /// The mark of the calling process.
+    pub fn here() -> ForkMark {
+        ForkMark(fork_generation())
+    }
+
+    /// Whether the calling process is a forked child of the one that made this mark.
+    #[inline]
+    pub fn is_forked(self) -> bool {
+        fork_generation() != self.0
+    }
+
+    /// `Kind::ForkedHandle` in a forked child, else nothing. `what` names the handle: "writer of space heat".
+    pub fn check(self, what: &str) -> Result<()> {
+        if !self.is_forked() {
+            return Ok(());
+        }
+        Err(Error::new(
+            Kind::ForkedHandle,
+            format!("the {what} was opened before fork and is invalid in the child"),
+        )
+        .with("pid", pid())
+        .hint("open it in the child, after fork; with multiprocessing use the start method \"spawn\""))
     }
 }
 

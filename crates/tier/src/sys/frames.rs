@@ -16,8 +16,8 @@ use io_uring::{opcode, types, EnterFlags, IoUring};
 
 use super::private::Private;
 use super::uring::{self, passing};
+use super::ForkMark;
 use crate::counters;
-use crate::process::ForkMark;
 
 /// The longest buffer that the kernel registers as one; a multiple of every power of two below.
 const REGISTERED_BYTES_MAX: usize = 1 << 30;

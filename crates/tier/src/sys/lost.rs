@@ -239,8 +239,8 @@ impl LostPage {
     pub fn error(&self) -> Error {
         let what = format!("{} cannot be accessed: the medium lost a page of it", self.path.display());
         Error::new(Kind::Io, what).with("offset", self.offset).hint(
-            "the file was cut off below its size, or the device fails there; everything else in it stays readable; \
-             bad blocks of persistent memory: ndctl list --media-errors",
+            "the file was truncated, or the device failed at this offset; all other data stay readable. Bad blocks of \
+             persistent memory: ndctl list --media-errors",
         )
     }
 }

@@ -94,7 +94,7 @@ impl Mapping {
         }
         hole.keep_only(base, len);
         #[cfg(forebay_simulated)]
-        crate::simulation::map_added(base.as_ptr() as usize, len, file);
+        crate::simulation::map_added(base.as_ptr() as usize, len, file, super::simulated::MEMORY);
         let mapping = Mapping { base, len, writable: options.writable, flags, covered: None, replaced: None };
         if options.huge {
             // Refused where huge pages are not built in: then pages are small, nothing else changes.

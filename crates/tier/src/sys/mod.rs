@@ -41,6 +41,7 @@ pub(crate) use file::{
 };
 pub use file_window::{Expect, FileWindow};
 pub(crate) use fork::{fork_generation, process_local, FIRST_GENERATION};
+pub use fork::{pid, ForkMark};
 pub use frames::{Frame, FrameMemory, FrameRequest, FrameRing};
 pub(crate) use futex::{futex_wait, futex_wait_in_handler, futex_wake, futex_wake_in_handler};
 pub use lost::{watch, watched, LostPage};
@@ -49,10 +50,9 @@ pub(crate) use nameless::{link_nameless, open_nameless};
 pub use queue::{Queue, QueueOptions, Request};
 pub use sigbus::Serve;
 pub(crate) use sigbus::{end_by_sigbus, keep_sigbus, say_in_handler};
-#[cfg(forebay_simulated)]
-pub(crate) use simulated::{store_late, unmap_abandoned};
 pub use staged::StagedWrite;
-pub(crate) use usage::{children_peak, process_faults, thread_usage};
+pub use usage::Usage;
+pub(crate) use usage::{children_peak, process_faults};
 pub(crate) use userfault::userfault_ability;
 pub use userfault::UserfaultAbility;
 pub use view::View;

@@ -17,8 +17,8 @@ use io_uring::{opcode, squeue, types, EnterFlags, IoUring};
 use super::page_bytes;
 use super::private::Private;
 use super::uring::{self, passing};
+use super::ForkMark;
 use crate::counters;
-use crate::process::ForkMark;
 
 /// How long the kernel's submission thread spins before it sleeps, in ms.
 const KERNEL_THREAD_IDLE_MS: u32 = 1000;

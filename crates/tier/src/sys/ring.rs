@@ -17,8 +17,8 @@ use io_uring::{opcode, squeue, types, EnterFlags, IoUring};
 
 use super::private::Private;
 use super::uring::{self, passing};
+use super::ForkMark;
 use crate::counters;
-use crate::process::ForkMark;
 
 /// Requests in flight per ring, and frames. See `engine` for why.
 pub(crate) const RING_DEPTH: usize = 16;

@@ -1,11 +1,61 @@
 //! What a thread has used of the processor.
 
 use std::mem::MaybeUninit;
+use std::ops::{AddAssign, Sub};
 
-use crate::process::Usage;
+use serde::Serialize;
+
+/// What a thread used of the processor, and how often it was interrupted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Time in the program itself.
+    pub user_ns: u64,
+    /// Time in the kernel for it.
+    pub system_ns: u64,
+    /// How often it gave the processor away to wait.
+    pub waits: u64,
+    /// How often the processor was taken away.
+    pub preemptions: u64,
+    /// Pages that were mapped without reading them from anywhere.
+    pub minor_faults: u64,
+    /// Pages that had to be read first.
+    pub major_faults: u64,
+}
+
+impl Usage {
+    /// Of the calling thread, since it began. One system call.
+    pub fn of_thread() -> Usage {
+        thread_usage()
+    }
+}
+
+impl Sub for Usage {
+    type Output = Usage;
+    fn sub(self, earlier: Usage) -> Usage {
+        Usage {
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+            waits: self.waits - earlier.waits,
+            preemptions: self.preemptions - earlier.preemptions,
+            minor_faults: self.minor_faults - earlier.minor_faults,
+            major_faults: self.major_faults - earlier.major_faults,
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.user_ns += other.user_ns;
+        self.system_ns += other.system_ns;
+        self.waits += other.waits;
+        self.preemptions += other.preemptions;
+        self.minor_faults += other.minor_faults;
+        self.major_faults += other.major_faults;
+    }
+}
 
 /// Of the calling thread, since it began.
-pub(crate) fn thread_usage() -> Usage {
+fn thread_usage() -> Usage {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to memory of the right size; all-zero bytes are a value of the plain struct, so that it
     // is initialised also if the call fails (it cannot, with these arguments).

@@ -35,7 +35,7 @@ impl ResultFile {
     /// Makes the directory and checks what is in it; touches no file yet.
     pub fn prepare(directory: &Path, name: &str, existing: Existing) -> Result<ResultFile> {
         std::fs::create_dir_all(directory)
-            .map_err(|e| Error::io(format!("cannot make the directory {}", directory.display()), e))?;
+            .map_err(|e| Error::io(format!("cannot create the directory {}", directory.display()), e))?;
         let path = directory.join(name);
         if existing == Existing::Error && path.exists() {
             return Err(Error::new(Kind::Usage, "the output directory holds results already")

@@ -150,7 +150,7 @@ fn platform(args: &Args, out: &Output) -> Result<Platform> {
     // Workflow files lie elsewhere.
     let profile = match Path::new(&wanted.profile).is_file() {
         true => std::path::absolute(&wanted.profile)
-            .map_err(|e| Error::io("finding the current directory", e))?
+            .map_err(|e| Error::io("cannot determine the current directory", e))?
             .display()
             .to_string(),
         false => wanted.profile.clone(),
@@ -186,7 +186,7 @@ fn kept(facts: &Path, profile: &Path, medium: &str, k: Option<f64>) -> Result<Pl
     let text =
         std::fs::read_to_string(facts).map_err(|e| Error::io(format!("reading {}", facts.display()), e))?;
     let kept: Kept = serde_json::from_str(&text)
-        .map_err(|e| Error::new(Kind::Damaged, format!("{} makes no sense: {e}", facts.display())))?;
+        .map_err(|e| Error::new(Kind::Damaged, format!("{} is inconsistent: {e}", facts.display())))?;
     if kept.medium != medium || k.is_some_and(|k| k != kept.k) {
         return Err(Error::new(Kind::OptionMismatch, "the directory holds a bench of another platform")
             .with("kept", format!("{}/{}", kept.medium, kept.k))

@@ -75,12 +75,12 @@ fn a_trial_overturns_a_plan_that_was_wrong() {
     let order: Vec<(Mode, Why)> = tried.stretches.iter().map(|s| (s.mode, s.why)).take(3).collect();
     assert_eq!(order[..2], [(gated, Why::Trial), (Mode::Parallel, Why::Trial)], "{tried:?}");
     assert_eq!(tried.decisions[0].mode, Mode::Parallel, "{tried:?}");
-    assert!(tried.decisions[0].reason.contains("overturned"), "{tried:?}");
+    assert!(tried.decisions[0].reason.contains("prediction rejected"), "{tried:?}");
     // Every version was read and checked, whatever the pace.
     assert!(record.components.iter().all(|c| c.steps == 40), "{:?}", record.components);
     let page = forebay_pages::run::report(&record.run_dir).unwrap();
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("Paces tried") && page.contains("overturned"));
+    assert!(page.contains("Paces tried") && page.contains("prediction rejected"));
     // The next run knows both.
     let past = history(&workflow, &[record]);
     let time_s = |mode: Mode| past.iter().find(|p| p.plan.mode == mode).map(|p| (p.time_s, p.runs));

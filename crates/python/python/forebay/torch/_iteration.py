@@ -125,7 +125,7 @@ def check(state: State, about: State) -> None:
         if found == value:
             continue
         if key == "uuid":
-            raise errors.VersionGone("the space that the state was made over has been replaced", hint="begin anew")
+            raise errors.VersionGone("the space that the state was made over has been replaced", hint="start over")
         raise errors.Usage(
             f"the state was made with another {_NAMES.get(key, key)}",
             {"state": str(found), "here": str(value)},

@@ -177,7 +177,7 @@ class Source:
         found = variable(step, name)
         if found is None:
             raise errors.UnknownVariable(
-                f"version {step.version} holds no variable {name}, which version {self.newest} holds",
+                f"version {step.version} has no variable {name}, which version {self.newest} has",
                 {"space": self.path},
                 _hint(layout),
             )

@@ -39,7 +39,7 @@ impl Image {
 
 #[cold]
 fn read_only() -> Error {
-    Error::new(Kind::PermissionDenied, "the image of a crash is for reading only")
+    Error::new(Kind::PermissionDenied, "a crash image is read-only")
 }
 
 impl Device for Image {
@@ -104,7 +104,7 @@ impl Device for Image {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let end = offset.checked_add(out.len() as u64).filter(|end| *end <= self.capacity());
         let Some(end) = end else {
-            return Err(Error::new(Kind::Internal, "a range outside the pool").with("offset", offset));
+            return Err(Error::new(Kind::Internal, "range out of bounds of the pool").with("offset", offset));
         };
         out.copy_from_slice(&self.bytes[offset as usize..end as usize]);
         Ok(())

@@ -411,7 +411,7 @@ fn note(state: &mut State, point: Point, settles: impl Fn(u64, &Dirty) -> Option
 
 #[cold]
 fn poisoned(first: &str, path: &Path) -> Error {
-    Error::new(Kind::Poisoned, format!("the pool takes no more writes, because a flush failed: {first}"))
+    Error::new(Kind::Poisoned, format!("the pool accepts no more writes, because a flush failed: {first}"))
         .with("pool", path.display())
 }
 

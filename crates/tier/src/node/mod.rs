@@ -1,0 +1,11 @@
+//! The node and its processes: how much space it has, its clocks, who lives, who waits, whose a directory is.
+//!
+//! Every module here is part of the public interface, under its own name at the top of the crate.
+
+pub mod capacity;
+pub mod clock;
+pub mod liveness;
+pub mod own_directory;
+pub mod pool_lock;
+pub mod process;
+pub mod wait;
