@@ -150,6 +150,8 @@ fn add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<us
 
 /// Under the setup lock: no rank of a group has ended a version from `at` on.
 fn begin_at(control: &Control, index: usize, at: u64) {
+    // While it changes: a process that is killed here leaves a group that the next one mends.
+    control.group(index, group::SUM).store(0, SeqCst);
     control.group(index, group::START).store(at, SeqCst);
     control.group_cursors(index).for_each(|place| control.set_cursor(place, Cursor::At(at)));
     control.sum_group(index);
