@@ -112,7 +112,7 @@ def test_the_demo_ends_with_a_report_and_keeps_what_was_changed(tmp_path: Path):
     program.write_text(program.read_text().replace("VERSIONS, STEPS = 192, 31, 100", "VERSIONS, STEPS = 32, 4, 1"))
     page, said = demo()
     assert page.count("data:image/png;base64,") == 4
-    assert "here/simulation.py differs from the example and stays as it is" in said
+    assert "here/simulation.py differs from the example and was not overwritten" in said
     assert fb.list_spaces() == []
 
 
