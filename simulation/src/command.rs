@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use forebay_tier::simulation::mutation::{self, Mutation};
@@ -259,8 +259,7 @@ fn shrunk(seed: u64, arguments: &Arguments, failure: &Failure) -> Option<(Failur
             tried.set.push(format!("{key}={value}"));
             let fails = (0..SCHEDULES).find_map(|schedule| {
                 tried.schedule = Some(schedule);
-                let outcome = run_one(seed, &tried);
-                outcome.failure.filter(|other| class(other) == class(failure))
+                failure_of(seed, &tried).filter(|other| class(other) == class(failure))
             });
             if let Some(failure) = fails {
                 found = Some((failure, replay(seed, &tried)));
@@ -270,6 +269,18 @@ fn shrunk(seed: u64, arguments: &Arguments, failure: &Failure) -> Option<(Failur
         }
     }
     found
+}
+
+/// How one run fails in a process of its own: the threads of killed processes stay as long as the simulator's process,
+/// which could not hold those of all tries.
+fn failure_of(seed: u64, arguments: &Arguments) -> Option<Failure> {
+    let program = std::env::current_exe().expect("the simulator's file");
+    let command_line = replay(seed, arguments);
+    let output = Command::new(program).args(command_line.split(' ').skip(1)).output().expect("the simulator");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (told, _) = text.strip_prefix("FAILED: ")?.split_once("\nreplay: ")?;
+    let (message, trace) = told.split_once('\n')?;
+    Some(Failure { message: message.into(), trace: trace.into() })
 }
 
 fn run_one(seed: u64, arguments: &Arguments) -> Outcome {

@@ -8,7 +8,8 @@ others (see client.py). These variables say what is there: BED_NODE and BED_NODE
 disk that only the own node sees), BED_SHARED (one that all see).
 
 The nodes are namespaces. When this process ends, however it ends, the kernel ends every process in them and removes
-their networks; the directory of the bed goes with it, unless --keep says otherwise. Exit status: that of COMMAND.
+their networks. It removes the directory of the bed, unless it is killed with SIGKILL or --keep is given. Exit status:
+that of COMMAND.
 """
 
 import argparse
@@ -285,14 +286,14 @@ def init(name, folder, said):
     """The first process of a node: prepares what its processes see, and adopts those whose parent died."""
     folder = pathlib.Path(folder)
     try:
-        call("hostname", name)
+        socket.sethostname(name)
         call("mount", "--make-rprivate", "/")
         call("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/dev/shm")
         call("mount", "--bind", folder / "hosts", "/etc/hosts")
         call("mount", "--bind", folder / "disks" / name, folder / "local")
         call("mount", "-t", "tmpfs", "-o", "mode=000", "tmpfs", folder / "disks")
         told = READY
-    except SystemExit as end:
+    except (SystemExit, OSError) as end:
         told = str(end)
     os.write(int(said), told.encode())
     os.close(int(said))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`bed`, on PATH of every node of a test bed: runs commands on other nodes, and lets things happen to nodes and links.
+"""`bed`, on PATH of every node of a test bed: runs commands on other nodes, and injects faults into nodes and links.
 
     bed run NODE COMMAND [ARGUMENT ...]   as `ssh NODE COMMAND`; ends with this process
     bed kill NODE                         all its processes end; its memory is gone, its local disk stays

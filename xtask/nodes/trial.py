@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a test bed of three nodes promises, tried on one: `bed.py 3 -- trial.py`. Exit status 0: all of it holds."""
+"""Tests of the test bed, run on three nodes: `bed.py 3 -- trial.py`."""
 
 import os
 import pathlib

@@ -47,7 +47,7 @@ usage: cargo xtask TASK
                               accesses to shared words and any two system calls, seed after seed
   simulate --mutations | --pressure [--points N] [--only TEXT]
                               the same with one store, load, wake-up, lock or flush done wrongly, which must be noticed;
-                              with nothing wrong and much happening at the same places
+                              --pressure: no defect, but threads are held, stopped and killed at the same places
   simulate -- ARGUMENTS       one run, as the line that a failure prints says
   dax-machine [OPTIONS] -- COMMAND
                               runs a command in an emulated machine with persistent memory and two sockets
@@ -57,7 +57,7 @@ usage: cargo xtask TASK
                               real programs plain and under `forebay mem`: output and files must be the same, no more
                               in memory than budget and 32 MiB; --kills: runs that are killed leave nothing
   nodes N [--delay TIME] [--loss PERCENT] [--rate BITS] [--veth] -- COMMAND
-                              a command on N nodes that are namespaces of this machine; --tests: what they promise
+                              a command on N nodes that are namespaces of this machine; --tests: tests of the test bed
   sanitize [address | thread] the tests of tier, log and space under the compiler's sanitizers
   miri                        the parts of the crates that compute only, under Miri
   fuzz [--seconds N] [TARGET ...]

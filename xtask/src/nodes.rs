@@ -20,16 +20,22 @@ usage: cargo xtask nodes N [--delay TIME] [--loss PERCENT] [--rate BITS] [--veth
   --rate       at which each node sends: 10gbit
   --veth       the kernel's bridge in place of the test bed's switch: fast, without delay, loss and cuts
   --keep       keep the directory with the nodes' disks
-  --tests      tries what a test bed of three nodes promises";
+  --tests      run the tests of the test bed, on three nodes";
 
 /// Where the test bed lies.
 const BED: &str = "xtask/nodes/bed.py";
 const TRIAL: &str = "xtask/nodes/trial.py";
-/// The trial waits for what does not come, some seconds in all.
+/// The tests wait some seconds for datagrams that must not arrive.
 const TRIAL_LIMIT: Duration = Duration::from_secs(120);
-/// What it is made of: a program of Debian, and its package.
-const PROGRAMS: [(&str, &str); 4] =
-    [("ip", "iproute2"), ("tc", "iproute2"), ("unshare", "util-linux"), ("setpriv", "util-linux")];
+/// Programs that it needs, with their Debian packages.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("ip", "iproute2"),
+    ("tc", "iproute2"),
+    ("unshare", "util-linux"),
+    ("nsenter", "util-linux"),
+    ("setpriv", "util-linux"),
+    ("ps", "procps"),
+];
 
 /// Runs the command; its status is ours.
 pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
@@ -47,7 +53,7 @@ pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
     }
 }
 
-/// What a test bed promises, on one of three nodes.
+/// The tests of the test bed.
 pub fn trial(root: &Path) -> Outcome {
     possible()?;
     let mut command = Command::new("python3");

@@ -509,7 +509,8 @@ fn mutate(root: &Path, program: &Path, places: &Places, points: u64) -> Outcome 
     no_findings(findings)
 }
 
-/// Runs in which nothing is wrong, but much happens at one place, for each of them. Failures are the findings.
+/// Runs without a defect in which threads are held and processes killed and stopped at one place, for each of them.
+/// Failures are the findings.
 fn press(program: &Path, places: &Places, points: u64) -> Outcome {
     let (found, pressed) = (Mutex::new(Vec::new()), AtomicU64::new(0));
     places.each(|mutation, seeds| {
@@ -527,7 +528,7 @@ fn press(program: &Path, places: &Places, points: u64) -> Outcome {
     })?;
     println!("{} places, {} points", places.0.len(), pressed.load(SeqCst));
     let found = found.into_inner().expect("no panic").into_iter();
-    no_findings(found.map(|place| format!("runs fail where much happens at {place}")).collect())
+    no_findings(found.map(|place| format!("runs fail under pressure at {place}")).collect())
 }
 
 /// What became of the mutations that were tried.

@@ -27,6 +27,7 @@ const RULES: &[Rule] = &[
     code::clocks,
     named::named,
     links::links,
+    links::named_files,
     links::summary,
 ];
 

@@ -16,7 +16,7 @@ use forebay_tier::host::thread::{self, JoinHandle};
 use forebay_tier::host::time::Instant;
 use forebay_tier::{Error, Kind, Result};
 
-use crate::format::{damaged, Manifest, StepId, Stored, Variable};
+use crate::format::{damaged, Manifest, StepId, Stored};
 use crate::level::load::read_piece;
 use crate::level::packing::Pin;
 use crate::level::{arrange, Level, Piece};
@@ -294,7 +294,7 @@ fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job, owe
         return Ok(());
     }
     let manifest = &job.manifest;
-    let variables: Vec<Variable> = manifest.variables.iter().map(|stored| stored.variable.clone()).collect();
+    let variables = manifest.described();
     let mut read = Vec::new();
     if job.written.is_none() {
         read = read_piece(&levels[0], manifest)?;
@@ -306,16 +306,7 @@ fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job, owe
     let sources: Vec<&[u8]> = manifest.variables.iter().enumerate().map(bytes_of).collect();
     let data_bytes = arrange(manifest.variables.iter().map(|stored| stored.bytes)).1;
     for (at, level) in levels.iter().enumerate().skip(1) {
-        let piece = Piece {
-            id: manifest.id,
-            rank,
-            size: manifest.size,
-            saved_unix_ns: manifest.saved_unix_ns,
-            program: &manifest.program,
-            variables: &variables,
-            sources: &sources,
-            metric: job.metric,
-        };
+        let piece = Piece::of(manifest, &variables, &sources, job.metric);
         run.check()?;
         run.wait("a lower level has no free space before other ranks have saved the last step", || {
             let below = &levels[at + 1..];

@@ -14,19 +14,19 @@ use crate::danger::Dangers;
 pub const GRANULE_BYTES: u64 = 16 << 10;
 /// No call waits longer for a peer, in virtual time.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
-/// A reader that versions do not wait for is away for so long, and writers wait half as long.
+/// How long a reader is away for which no versions are kept; the timeout of writers is half of it.
 const AWAY: Duration = Duration::from_secs(4);
-/// A writer that thinks makes no call for so long.
-pub const THOUGHT: Duration = Duration::from_secs(3);
+/// How long an idle writer makes no call.
+pub const IDLE: Duration = Duration::from_secs(3);
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
 pub const SMALLER: [(&str, &[u64]); 35] = [
-    ("notes", &[0]),
-    ("passers", &[0]),
+    ("attributes", &[0]),
+    ("cursorless", &[0]),
     ("drainers", &[0]),
-    ("together", &[0]),
-    ("thinks", &[0]),
-    ("vacations", &[0]),
+    ("group_kills", &[0]),
+    ("idle", &[0]),
+    ("away", &[0]),
     ("aborts", &[0]),
     ("drains", &[0]),
     ("reserves", &[0]),
@@ -58,21 +58,21 @@ pub const SMALLER: [(&str, &[u64]); 35] = [
     ("versions", &[1, 2, 3, 4, 6, 8]),
 ];
 
-/// Who makes no calls for a while, who ends or drains together, and what else is done beside.
+/// Pauses of readers and writers, kills of whole groups, drains, groups without cursors, attributes.
 #[derive(Clone, Debug, Default)]
-pub struct Habits {
-    /// Of a hundred readers so many close in the middle of the stream and come again.
-    pub vacations: u32,
-    /// Writers make no call for longer than others of them wait, after some versions.
-    pub thinks: bool,
-    /// Of a hundred deaths of readers so many take the other ranks of the group along, as a launcher does.
-    pub together: u32,
-    /// Processes that drain while writers take the space over.
+pub struct Behaviour {
+    /// Percentage of readers that close in the middle of the stream and return.
+    pub away: u32,
+    /// Writers make no call for longer than the timeout of the others, after some versions.
+    pub idle: bool,
+    /// Percentage of killed readers whose other ranks are killed as well, as by a launcher.
+    pub group_kills: u32,
+    /// Processes that drain while a new incarnation of writers takes over.
     pub drainers: u32,
     /// Most groups of other handles keep no cursors.
-    pub passers: bool,
+    pub cursorless: bool,
     /// The first writer sets an attribute of the space after each version.
-    pub notes: bool,
+    pub attributes: bool,
 }
 
 /// What the seed decides beforehand.
@@ -138,8 +138,8 @@ pub struct Cast {
     pub drains: bool,
     /// So many versions more, all of them heavy: the quota is filled again and again.
     pub press: u64,
-    /// Who makes no calls for a while, and who ends or drains together.
-    pub habits: Habits,
+    /// See [`Behaviour`].
+    pub behaviour: Behaviour,
 }
 
 impl Cast {
@@ -204,7 +204,7 @@ impl Cast {
             aborts: 0,
             drains: false,
             press: 0,
-            habits: Habits::default(),
+            behaviour: Behaviour::default(),
         };
         cast.leftovers = if random.percent(40) { 1 + random.below(4) as u32 } else { 0 };
         // A version of a heavy run takes up to three granules of each rank; one that is held stays beside the next.
@@ -251,19 +251,18 @@ impl Cast {
         self.granules += u64::from(self.writers) * u64::from(self.aborts > 0);
     }
 
-    /// Who makes no calls for a while, and who ends or drains together, from numbers of its own.
+    /// [`Behaviour`], from numbers of its own.
     fn draw_pauses(&mut self) {
         let mut random = Random::new(self.seed, 59);
-        let vacations = *random.pick(&[0, 0, 0, 50, 100]);
+        let away = *random.pick(&[0, 0, 0, 50, 100]);
         let may_pause = self.declared && self.retention == Retention::Released;
-        self.habits.vacations =
-            if may_pause && self.when_full != WhenFull::DropOldest { vacations } else { 0 };
-        self.habits.thinks = random.percent(15) && self.writers > 1;
-        self.habits.together = *random.pick(&[0, 50, 100]);
+        self.behaviour.away = if may_pause && self.when_full != WhenFull::DropOldest { away } else { 0 };
+        self.behaviour.idle = random.percent(15) && self.writers > 1;
+        self.behaviour.group_kills = *random.pick(&[0, 50, 100]);
         let drainers = random.below(3) as u32;
-        self.habits.drainers = if self.spills { drainers } else { 0 };
-        self.habits.passers = random.percent(40);
-        self.habits.notes = random.percent(30);
+        self.behaviour.drainers = if self.spills { drainers } else { 0 };
+        self.behaviour.cursorless = random.percent(40);
+        self.behaviour.attributes = random.percent(30);
     }
 
     /// Where the pools lie, from numbers of its own: what else a seed draws does not depend on it.
@@ -329,12 +328,12 @@ impl Cast {
             "drains" => self.drains = number > 0,
             "pace" => self.pace = pace(number),
             "absent" => self.absent = absent(number),
-            "vacations" => self.habits.vacations = number as u32,
-            "thinks" => self.habits.thinks = number > 0,
-            "together" => self.habits.together = number as u32,
-            "drainers" => self.habits.drainers = number as u32,
-            "passers" => self.habits.passers = number > 0,
-            "notes" => self.habits.notes = number > 0,
+            "away" => self.behaviour.away = number as u32,
+            "idle" => self.behaviour.idle = number > 0,
+            "group_kills" => self.behaviour.group_kills = number as u32,
+            "drainers" => self.behaviour.drainers = number as u32,
+            "cursorless" => self.behaviour.cursorless = number > 0,
+            "attributes" => self.behaviour.attributes = number > 0,
             key if self.dangers.set(key, number) => {}
             _ => return Err(wrong()),
         }
@@ -349,11 +348,11 @@ impl Cast {
 
     /// Whether a process that sleeps to its deadline misses something: else it may wait for one that makes no call.
     pub fn is_awake(&self) -> bool {
-        !self.habits.thinks && self.habits.vacations == 0
+        !self.behaviour.idle && self.behaviour.away == 0
     }
 
     /// How long a reader is away: where versions wait for it, for less than writers wait.
-    pub fn vacation(&self) -> Duration {
+    pub fn time_away(&self) -> Duration {
         if self.waits_for_the_away() {
             return Duration::from_millis(500);
         }
@@ -369,9 +368,9 @@ impl Cast {
     pub fn come_late(&self, size: u32) -> bool {
         self.absent == Absent::Drop
             && size > 1
-            && self.habits.vacations > 0
+            && self.behaviour.away > 0
             && self.is_calm()
-            && !self.habits.thinks
+            && !self.behaviour.idle
     }
 
     /// From which version of its first life on a rank goes away, if it does.
@@ -380,7 +379,7 @@ impl Cast {
             return (rank == 0 && self.come_late(size)).then_some(0);
         }
         let mut random = Random::new(self.seed ^ u64::from(rank) << 8 ^ group as u64, 67);
-        random.percent(self.habits.vacations.into()).then(|| random.below(self.versions()))
+        random.percent(self.behaviour.away.into()).then(|| random.below(self.versions()))
     }
 
     /// Whether all that happens are power cuts, and no versions wait for a group that is away.
@@ -391,14 +390,14 @@ impl Cast {
             && self.leftovers == 0
             && self.dangers.cuts > 0
             && !holds
-            && self.habits.vacations > 0
+            && self.behaviour.away > 0
     }
 
     /// How long writers wait for each other and for space.
     pub fn writers_timeout(&self) -> Duration {
-        match self.habits.thinks {
-            true => THOUGHT / 2,
-            false if self.habits.vacations > 0 && !self.waits_for_the_away() => AWAY / 2,
+        match self.behaviour.idle {
+            true => IDLE / 2,
+            false if self.behaviour.away > 0 && !self.waits_for_the_away() => AWAY / 2,
             false => TIMEOUT,
         }
     }
@@ -415,7 +414,7 @@ impl Cast {
 
     /// Whether a reader may miss versions.
     pub fn drops(&self) -> bool {
-        let is_away = self.habits.vacations > 0 || !self.is_calm();
+        let is_away = self.behaviour.away > 0 || !self.is_calm();
         let drops_for_absence = self.declared && self.absent == Absent::Drop && is_away;
         self.when_full == WhenFull::DropOldest
             || matches!(self.retention, Retention::Last(_))
@@ -489,7 +488,7 @@ impl Cast {
             if self.spills { self.lower.into_iter().flatten().collect() } else { Vec::new() };
         let last = lower.len().saturating_sub(1);
         // Where readers are away for long all of the stream comes down.
-        let all = if self.habits.vacations > 0 { 4 * u64::from(self.writers) * self.versions() } else { 0 };
+        let all = if self.behaviour.away > 0 { 4 * u64::from(self.writers) * self.versions() } else { 0 };
         let lowest = quota.map(|quota| quota + all * GRANULE_BYTES);
         let bytes = |index: usize| (index < last).then_some(self.lower_granules * GRANULE_BYTES).or(lowest);
         let lower = lower.into_iter().enumerate();

@@ -135,7 +135,10 @@ impl<'a> Rank<'a> {
         let version = loop {
             match self.r.begin_step(None) {
                 Ok(Some(version)) => break version,
-                Ok(None) => return Ok(Given::End),
+                Ok(None) => {
+                    self.run.oracle.was_read_beside();
+                    return Ok(Given::End);
+                }
                 Err(e) if e.kind() == Kind::TimedOut && !self.over.load(SeqCst) => continue,
                 Err(e) if e.kind() == Kind::TimedOut => return Ok(Given::Nothing),
                 Err(e) => {
@@ -187,7 +190,7 @@ fn read(run: &Run, name: &str, over: &AtomicBool, random: &mut Random) -> std::r
     let mut drawn = Random::new(number, 53);
     // Of a group that keeps no cursor a rank is awaited for ever whose process was killed between the ranks.
     let size = if cast.kills_none() { 1 + drawn.below(2) as u32 } else { 1 };
-    let passes = cast.habits.passers && Random::new(number, 73).percent(70);
+    let passes = cast.behaviour.cursorless && Random::new(number, 73).percent(70);
     let keeps = cast.kills_none() && drawn.percent(75) && !passes;
     let options = |rank| OpenOptions {
         timeout: SLICE,

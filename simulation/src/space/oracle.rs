@@ -60,7 +60,7 @@ pub struct Facts {
     came: BTreeSet<usize>,
     came_before_cut: BTreeSet<usize>,
     /// The attribute of the space: what was set last, and what may have been.
-    pub noted: (i64, i64),
+    pub attribute: (i64, i64),
     /// The stream was seen finished.
     pub finished: bool,
     /// Inode of the directory of the space that all this is about.
@@ -71,6 +71,8 @@ pub struct Facts {
     pub cleaned: u64,
     /// Calls of `clean` that may have removed the space.
     cleans: u64,
+    /// A group beside was told the end of the stream.
+    read_beside: bool,
     /// Handles of each process that has the space open: from the return of the call that opened it until it begins to
     /// close it.
     holders: BTreeMap<u32, u32>,
@@ -227,7 +229,8 @@ impl Oracle {
     }
 
     /// The calling process has opened the space. Where that is another one than before, the one before had gone: it was
-    /// read to its end, or cleaned away, in both cases while no process had it open. After a `clean` nothing is known.
+    /// read to its end, or cleaned away, in both cases while no process had it open. After a `clean` nothing is known,
+    /// nor after the end of groups beside, where no writer declared those that have not come yet.
     pub fn opened(&self, cast: &Cast) -> Holding {
         let inode = std::fs::metadata(cast.name()).map(|meta| meta.ino()).ok();
         let is_read = self.is_read_to_its_end(cast);
@@ -243,7 +246,7 @@ impl Oracle {
             if facts.space.is_none() {
                 facts.space = inode;
             } else if !is_read {
-                if facts.cleans == 0 {
+                if facts.cleans == 0 && (cast.declared || !facts.read_beside) {
                     process::fail("the space has gone, and no process cleaned");
                 }
                 let (cleaned, cleans) = (facts.cleaned + 1, facts.cleans);
@@ -251,12 +254,17 @@ impl Oracle {
                 let (reading, beside) = (take(&mut facts.reading), take(&mut facts.beside));
                 let (space, rest) = (inode, Facts::default());
                 *facts = Facts { space, cleaned, cleans, writers, left, reading, beside, ..rest };
-                process::note("finds another space: the one before was cleaned away");
+                process::note("finds another space: the one before has gone");
             }
         }
         *facts.holders.entry(process::own()).or_default() += 1;
         drop(facts);
         Holding(self.clone())
+    }
+
+    /// A group beside was told the end of the stream.
+    pub fn was_read_beside(&self) {
+        self.facts().read_beside = true;
     }
 
     /// The power was cut. The name of a space is certain from the moment at which a writer has joined it.

@@ -177,7 +177,9 @@ impl Play {
     /// A rank of a reader group was killed: the launcher may kill the others.
     fn kill_others_of(&mut self, killed: Role) {
         let Role::Reader(group, _) = killed else { return };
-        if self.run.cast.groups[group] == 1 || !self.launcher.percent(self.run.cast.habits.together.into()) {
+        if self.run.cast.groups[group] == 1
+            || !self.launcher.percent(self.run.cast.behaviour.group_kills.into())
+        {
             return;
         }
         let is_of_it = |rank: &&mut Rank| matches!(rank.role, Role::Reader(of, _) if of == group);
@@ -188,7 +190,7 @@ impl Play {
 
     /// Processes that drain while writers take the space over.
     fn start_drainers(&mut self) {
-        for _ in 0..self.run.cast.habits.drainers {
+        for _ in 0..self.run.cast.behaviour.drainers {
             let (run, random) = (self.run.clone(), Random::new(self.launcher.next(), 5));
             let pid = process::start("drainer", 0, move || {
                 let _ = roles::drainer(&run, random);

@@ -12,7 +12,7 @@ use forebay_space::{
 use forebay_tier::host::thread;
 use forebay_tier::simulation::{process, Random};
 
-use super::cast::{Cast, THOUGHT, TIMEOUT};
+use super::cast::{Cast, IDLE, TIMEOUT};
 use super::census::{self, Own};
 use super::oracle::{element, Comes, Oracle, Reading};
 
@@ -155,9 +155,9 @@ pub fn writer(run: &Run, rank: u32) -> Told {
         let mut facts = oracle.facts();
         facts.resumed = facts.resumed.max(base);
     }
-    let notes = cast.habits.notes && rank == 0;
-    if notes {
-        check_note(run, &w)?;
+    let sets_attribute = cast.behaviour.attributes && rank == 0;
+    if sets_attribute {
+        check_attribute(run, &w)?;
     }
     let own = Own::new("writer", "writer", (rank, cast.writers));
     if beside.percent((4 * cast.looks).into()) {
@@ -173,11 +173,11 @@ pub fn writer(run: &Run, rank: u32) -> Told {
             let bytes = 8 * (cast.elements(version) + 1);
             census::as_member(run, &Own { next: Some(version + 1), has_stepped: true, bytes, ..own });
         }
-        if notes {
-            note(run, &mut w)?;
+        if sets_attribute {
+            set_attribute(run, &mut w)?;
         }
-        if cast.habits.thinks && Random::new(cast.seed ^ version << 20, 61).percent(20) {
-            thread::sleep(THOUGHT);
+        if cast.behaviour.idle && Random::new(cast.seed ^ version << 20, 61).percent(20) {
+            thread::sleep(IDLE);
         }
     }
     drop(holding);
@@ -188,21 +188,21 @@ pub fn writer(run: &Run, rank: u32) -> Told {
 }
 
 /// Sets the attribute of the space to the next number.
-fn note(run: &Run, w: &mut Writer) -> Told {
+fn set_attribute(run: &Run, w: &mut Writer) -> Told {
     let next = {
         let mut facts = run.oracle.facts();
-        facts.noted.1 += 1;
-        facts.noted.1
+        facts.attribute.1 += 1;
+        facts.attribute.1
     };
     timed(run, "set_attribute", || w.set_attribute("noted", &Attribute::Int(next)))?;
-    run.oracle.facts().noted.0 = next;
+    run.oracle.facts().attribute.0 = next;
     Ok(())
 }
 
 /// An attribute that was set stays, also when the power is cut. A process that was stopped may have set it late.
-fn check_note(run: &Run, w: &Writer) -> Told {
+fn check_attribute(run: &Run, w: &Writer) -> Told {
     let found = timed(run, "attributes", || w.attributes())?;
-    let (set, called) = run.oracle.facts().noted;
+    let (set, called) = run.oracle.facts().attribute;
     let number = match found.get("noted") {
         Some(Attribute::Int(number)) => *number,
         None => 0,
@@ -371,7 +371,7 @@ fn wait_to_come(run: &Run, (group, rank): (usize, u32), life: u32) {
     let size = cast.groups[group];
     let is_away_after_cut = size == 1 && cast.only_cuts() && oracle.has_come_before_cut(group);
     if (life == 1 && rank > 0 && cast.come_late(size)) || is_away_after_cut {
-        thread::sleep(cast.vacation());
+        thread::sleep(cast.time_away());
     }
 }
 
@@ -387,7 +387,7 @@ fn go_away(run: &Run, r: Reader, mut kept: Option<Kept>, reading: Reading) -> To
     let_go(&mut kept);
     timed(run, "close for a while", || r.close())?;
     drop(reading);
-    thread::sleep(run.cast.vacation());
+    thread::sleep(run.cast.time_away());
     Err(())
 }
 

@@ -1,8 +1,12 @@
-//! Links of the Markdown documents: the file and the heading exist, and the book's summary lists every page.
+//! Links of the Markdown documents: the file and the heading exist, and the book's summary lists every page; so do the
+//! files of the tree that the text names.
 //!
 //! Only links inside the project are looked at; nothing is fetched.
 
 use crate::tree::File;
+
+/// What names of files in the tree begin with.
+const TOP: [&str; 6] = ["crates/", "docs/", "examples/", "lab/", "simulation/", "xtask/"];
 
 /// Links whose file or heading is not there.
 pub fn links(files: &[File]) -> Vec<String> {
@@ -12,6 +16,28 @@ pub fn links(files: &[File]) -> Vec<String> {
             for target in targets(&line) {
                 if let Some(what) = broken(file, target, files) {
                     findings.push(format!("{}:{number}: {what}", file.path));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Files of the tree that a document names between backticks, and that are not there. A part in capitals stands for any
+/// name.
+pub fn named_files(files: &[File]) -> Vec<String> {
+    let is_top = |path: &str| TOP.iter().any(|top| path.starts_with(top));
+    let is_any = |path: &str| {
+        path.split(['/', '.', '-']).any(|part| part.len() > 1 && part.chars().all(|c| c.is_ascii_uppercase()))
+    };
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|f| f.extension() == "md" && f.name() != "CHANGELOG.md") {
+        for (number, line) in file.text.lines().enumerate() {
+            let spans = line.split('`').skip(1).step_by(2);
+            let paths = spans.filter(|span| is_top(span) && !span.contains([' ', '*', '{']) && !is_any(span));
+            for path in paths.filter(|path| path.rsplit('/').next().is_some_and(|name| name.contains('.'))) {
+                if !files.iter().any(|f| f.path == *path) {
+                    findings.push(format!("{}:{}: names {path}, which is not there", file.path, number + 1));
                 }
             }
         }
@@ -112,6 +138,18 @@ mod tests {
         let found = links(&files);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("docs/no.md") && found[1].contains("#nowhere"), "{found:?}");
+    }
+
+    #[test]
+    fn named_files_are_there() {
+        let files = tree(&[
+            (
+                "README.md",
+                "`crates/a/src/lib.rs` `crates/a/src/no.rs` `crates/a/src/NAME.rs` `crates/*.rs` `a/no.rs`\n",
+            ),
+            ("crates/a/src/lib.rs", ""),
+        ]);
+        assert_eq!(named_files(&files), ["README.md:1: names crates/a/src/no.rs, which is not there"]);
     }
 
     #[test]

@@ -237,6 +237,11 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// The variables of the piece, without where they are stored.
+    pub(crate) fn described(&self) -> Vec<Variable> {
+        self.variables.iter().map(|stored| stored.variable.clone()).collect()
+    }
+
     /// The record as it stands in its file.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Out::default();

@@ -1,4 +1,4 @@
-//! What protects the steps of a level: the directories of its nodes, and whether everything is there, by names.
+//! The redundancy of a level: its code, the directories of its nodes, and whether all files of a step exist.
 //!
 //! Not here: writing it, reading it, and repair (`redundancy`).
 

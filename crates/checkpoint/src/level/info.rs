@@ -1,4 +1,4 @@
-//! What a checkpoint directory says of one of its levels (in `checkpoint.json`): where it lies and how steps are kept.
+//! The description of a level in `checkpoint.json`: its location and how steps are kept.
 
 use std::path::PathBuf;
 

@@ -106,7 +106,18 @@ pub(crate) struct Piece<'a> {
     pub(crate) metric: Option<f64>,
 }
 
-impl Piece<'_> {
+impl<'a> Piece<'a> {
+    /// The piece that a manifest describes, for another level. `variables` are those of the manifest.
+    pub(crate) fn of(
+        manifest: &'a Manifest,
+        variables: &'a [Variable],
+        sources: &'a [&'a [u8]],
+        metric: Option<f64>,
+    ) -> Piece<'a> {
+        let Manifest { id, rank, size, saved_unix_ns, ref program, .. } = *manifest;
+        Piece { id, rank, size, saved_unix_ns, program, variables, sources, metric }
+    }
+
     /// Its manifest, which still says nothing of where the bytes lie.
     pub(crate) fn manifest(&self, data_bytes: u64) -> Manifest {
         Manifest {

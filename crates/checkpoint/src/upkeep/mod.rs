@@ -1,4 +1,4 @@
-//! What looks at a checkpoint directory, or works on it, without being a rank of its program.
+//! Operations on a checkpoint directory from outside its program.
 
 pub(crate) mod inspect;
 pub(crate) mod salvage;

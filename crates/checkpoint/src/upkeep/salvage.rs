@@ -149,18 +149,8 @@ fn copy_step(from: &Level, to: &Level, commit: &Commit) -> Result<u64> {
         let manifest = from.manifest(commit, rank)?;
         let read = read_piece(from, &manifest)?;
         let sources: Vec<&[u8]> = read.iter().map(Vec::as_slice).collect();
-        let variables: Vec<Variable> =
-            manifest.variables.iter().map(|stored| stored.variable.clone()).collect();
-        to.write(&Piece {
-            id: manifest.id,
-            rank,
-            size: manifest.size,
-            saved_unix_ns: manifest.saved_unix_ns,
-            program: &manifest.program,
-            variables: &variables,
-            sources: &sources,
-            metric,
-        })?;
+        let variables = manifest.described();
+        to.write(&Piece::of(&manifest, &variables, &sources, metric))?;
         bytes += manifest.data_bytes;
     }
     match to.commit(commit.id, 0, commit.ranks.len() as u32, &|| Ok(()))? {

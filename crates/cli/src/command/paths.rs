@@ -1,4 +1,4 @@
-//! Paths as a user types them, and files that are shown in the user's browser.
+//! Paths relative to the working directory, and opening a file in the browser.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

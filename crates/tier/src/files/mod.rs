@@ -1,5 +1,4 @@
-//! Files on a tier that are no pools: regions, memory without a name, words that processes share, plain files, and what
-//! windows stand on.
+//! Files on a tier other than pools: regions, unnamed files, shared words, plain files, backings of windows.
 
 pub mod nameless;
 pub mod plain;

@@ -1,4 +1,4 @@
-//! The node and its processes: how much space it has, its clocks, who lives, who waits, whose a directory is.
+//! Resources and processes of the node: capacity, clocks, liveness, pool locks, waiting, ownership of directories.
 //!
 //! Every module here is part of the public interface, under its own name at the top of the crate.
 
