@@ -23,7 +23,7 @@ help:
 	@echo 'make wheel            the Python package with the command inside: target/wheels'
 	@echo 'make static           the command as one static file'
 	@echo 'make docs             the book: target/book (needs mdbook; docs/src reads well without)'
-	@echo 'make install PREFIX=  command, C library, header, completions, man pages; LAB=1: the lab, too'
+	@echo 'make install PREFIX=  command, C library, header, completions, man pages; LAB=1: the lab, AGENT=1: forebay-agent, too'
 	@echo 'make clean            everything that was built'
 
 # The last line is the path of the report, relative to the clone.
@@ -71,9 +71,10 @@ docs:
 
 install:
 	$(CARGO) build --release --package forebay-cli --package forebay-capi --package forebay-mem \
-	  $(if $(LAB),--package forebay-lab)
+	  $(if $(LAB),--package forebay-lab) $(if $(AGENT),--package forebay-cluster)
 	packaging/place.sh $(FOREBAY) $(DESTDIR)$(PREFIX)/bin/forebay
 	$(if $(LAB),packaging/place.sh $(TARGET)/release/forebay-lab $(DESTDIR)$(PREFIX)/bin/forebay-lab)
+	$(if $(AGENT),packaging/place.sh $(TARGET)/release/forebay-agent $(DESTDIR)$(PREFIX)/bin/forebay-agent)
 	packaging/place.sh $(TARGET)/release/libforebay_mem.so $(DESTDIR)$(PREFIX)/lib/libforebay_mem.so
 	crates/capi/install.sh $(PREFIX) $(TARGET)/release
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod advise;
+mod agent;
 mod cat;
 mod ckpt;
 mod clean;
@@ -88,6 +89,7 @@ enum Verb {
     Doctor(doctor::Args),
     Probe(probe::Args),
     Init(init::Args),
+    Agent(agent::Args),
     Bench(lab::Bench),
     App(lab::App),
     Completions(completions::Args),
@@ -110,6 +112,10 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
         }
         if let Some(words) = lab::asked(&args) {
             let outcome = lab::exec(args.first(), words).map(|never| match never {});
+            return outcome.unwrap_or_else(|e: Error| Output::new(json, Colour::Auto).error(&e));
+        }
+        if let Some(words) = agent::asked(&args) {
+            let outcome = agent::exec(args.first(), &words).map(|never| match never {});
             return outcome.unwrap_or_else(|e: Error| Output::new(json, Colour::Auto).error(&e));
         }
         if let Some(script) = again::script_of_interpreter(args.first()) {
@@ -158,6 +164,7 @@ fn dispatch(verb: &Verb, out: &Output) -> Result<i32> {
         Verb::Doctor(args) => doctor::run(args, out),
         Verb::Probe(args) => probe::run(args, out),
         Verb::Init(args) => init::run(args, out),
+        Verb::Agent(args) => agent::run(&args.words),
         Verb::Bench(args) => lab::run("bench", &args.words),
         Verb::App(args) => lab::run("app", &args.words),
         Verb::Completions(args) => completions::run(args, out),

@@ -65,14 +65,20 @@ pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
 pub use lane::index::{PieceInfo, VariableInfo};
 pub use lane::view::View;
 pub use open::existing::mechanism_of;
-pub use place::name::{make_root, root, root_path};
+#[doc(hidden)]
+pub use place::demand::{AGENT_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER};
+pub use place::name::{check_short, make_root, root, root_path};
 pub use reader::backing::VersionBacking;
+#[doc(hidden)]
+pub use reader::records::Record;
 pub use reader::{Reader, Subscription};
 pub use stats::Stats;
 pub use upkeep::clean::{clean, destroy, remove_leftovers};
 pub use upkeep::drain::{drain, DrainReport};
 pub use upkeep::info::{GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo, VersionInfo};
 pub use upkeep::inspect::{glance, glance_within, inspect, list, verify, VerifyReport};
+#[doc(hidden)]
+pub use upkeep::ranks::{ReaderRank, ReaderRanks};
 pub use upkeep::reader_groups::{leave_reader_group, remove_reader_group};
 pub use upkeep::removed::{CleanOptions, CleanReport, Kept, Removed};
 pub use upkeep::steer::{Progress, Steering};

@@ -17,7 +17,7 @@ use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::Access;
 
 use crate::open::attach::Attachment;
-use crate::open::create::Missing;
+use crate::open::create::{Missing, New};
 use crate::open::membership::Membership;
 use crate::open::read_to_end::Member;
 use crate::reader::consume::SpaceReader;
@@ -103,7 +103,7 @@ fn on_one_mapping(options: OpenOptions) {
     };
     let deadline = Instant::now() + TIMEOUT;
     let makes = of(0, "writers");
-    let missing = Missing::Create(&makes, RANKS);
+    let missing = Missing::Create(New { options: &makes, ranks: RANKS, first_version: 0 });
     let space = Attachment::open(&name, Access::Write, Locality::Local, missing, deadline).unwrap();
     // All have joined before the first one puts: nothing is dropped unread.
     let writers: Vec<SpaceWriter> = (0..RANKS)

@@ -12,6 +12,7 @@ use forebay_config::environment;
 use forebay_tier::{Error, Kind, Result};
 
 pub(crate) mod again;
+pub(crate) mod companion;
 pub mod output;
 pub(crate) mod paths;
 pub(crate) mod profiles;

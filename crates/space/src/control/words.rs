@@ -674,6 +674,12 @@ impl Control {
         protocol::first_kept(self.oldest_word(), self.announced_word())
     }
 
+    /// Of a segment that no other process knows yet, and whose space has no version: the first one has this number.
+    pub(crate) fn begin_at(&self, version: u64) {
+        self.word(head::BASE).store(version, Release);
+        self.set_oldest(version);
+    }
+
     /// Sets the first retained version of a segment that no other process knows yet.
     pub(crate) fn set_oldest(&self, oldest: u64) {
         self.announced_word().store(oldest, Release);

@@ -19,6 +19,7 @@ use crate::open::attach::Attachment;
 use crate::open::contents;
 use crate::open::directory::{put_in_place, remove_leftovers, remove_unfinished, take_away};
 use crate::open::new_directory::NewDirectory;
+use crate::place::demand::Demand;
 use crate::place::name::{behind_links, place_of};
 use crate::place::pool::{retention_code, uuid_bytes, GRANULES_MAX, POOL_FILE};
 use crate::place::tiers::Tiers;
@@ -37,12 +38,23 @@ const SEGMENTS_PER_SHARE: u64 = 4;
 /// What to do when the space is not there.
 #[derive(Clone, Copy)]
 pub(crate) enum Missing<'a> {
-    /// Make it with these options, for a group of this size.
-    Create(&'a OpenOptions, u32),
-    /// Wait for it.
+    /// Make it.
+    Create(New<'a>),
+    /// Wait for it; where an agent joins the nodes of a job, it learns that the space is wanted.
     Wait,
     /// Give up.
     Fail,
+}
+
+/// What a new space is made with.
+#[derive(Clone, Copy)]
+pub(crate) struct New<'a> {
+    /// Its options.
+    pub options: &'a OpenOptions,
+    /// Ranks of its writers.
+    pub ranks: u32,
+    /// Number of its first version: readers count none below it as missed. 0 but for a copy of another space.
+    pub first_version: u64,
 }
 
 impl Attachment {
@@ -59,21 +71,23 @@ impl Attachment {
     ) -> Result<Arc<Self>> {
         let dir = name::directory(name)?;
         let mut pause = Duration::from_micros(200);
+        let mut demand = Demand::of(name);
         loop {
             let opened = Self::try_open(name, &dir, access, locality, deadline);
             match opened.map_err(|e| contents::explained(name, &dir, e))? {
                 Some(attachment) => return Ok(Arc::new(attachment)),
                 None => match missing {
-                    Missing::Create(options, ranks) => {
+                    Missing::Create(new) => {
                         name::make_root_for(name)?;
-                        create(name, &dir, options, ranks)?;
+                        create(name, &dir, new)?;
                     }
                     Missing::Fail => return Err(not_found(format!("space {name} does not exist"), &dir)),
                     Missing::Wait if Instant::now() >= deadline => {
                         let what = format!("timeout while waiting for space {name} to be created");
-                        return Err(not_found(what, &dir));
+                        return Err(demand.explained(not_found(what, &dir)));
                     }
                     Missing::Wait => {
+                        demand.renew(&dir)?;
                         forebay_tier::host::thread::sleep(pause);
                         pause = (pause * 2).min(Duration::from_millis(10));
                     }
@@ -99,23 +113,18 @@ fn not_found(what: String, dir: &Path) -> Error {
 }
 
 /// Makes the directory of a new space and puts it in place; that another process was first is no error.
-fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<()> {
+fn create(name: &str, dir: &Path, new: New<'_>) -> Result<()> {
     let dir = behind_links(dir);
     let (parent, file) = place_of(name, &dir)?;
     remove_leftovers(&parent, Some(&file));
-    let new = make_new(name, &parent, &file, options, ranks)?;
+    let new = make_new(name, &parent, &file, new)?;
     put_in_place(name, &new.path, &dir).map(drop)
 }
 
 /// A new space under a hidden name, with its shared state: a space whose shared state does not fit would be there, and
 /// no process could open it. Nothing is left of one that cannot be made.
-fn make_new(
-    name: &str,
-    parent: &Path,
-    file: &str,
-    options: &OpenOptions,
-    ranks: u32,
-) -> Result<NewDirectory> {
+fn make_new(name: &str, parent: &Path, file: &str, new: New<'_>) -> Result<NewDirectory> {
+    let New { options, ranks, first_version } = new;
     let making = NewDirectory::make(parent, file)
         .map_err(|e| e.hint("the directory above the space must exist and be writable"))?;
     let made = fill_new_directory(&making.path, parent, file, options, ranks).and_then(|()| {
@@ -123,7 +132,12 @@ fn make_new(
         Attachment::try_open(name, &making.path, Access::Write, Locality::Local, deadline)
     });
     match made {
-        Ok(_) => Ok(making),
+        Ok(space) => {
+            if let Some(space) = space.filter(|_| first_version > 0) {
+                space.control.begin_at(first_version);
+            }
+            Ok(making)
+        }
         Err(e) => {
             // The first error is the one to report.
             let _ = remove_unfinished(&making.path);
@@ -138,12 +152,13 @@ fn make_new(
 /// both does the old one go first, and the caller makes the new one. A process that is killed here leaves the old one,
 /// the new one, or a free name, and perhaps a directory with a hidden name, which the next process that makes the space
 /// removes, as `forebay clean` does.
-pub(crate) fn replace(old: &Attachment, options: &OpenOptions, ranks: u32) -> Result<()> {
+pub(crate) fn replace(old: &Attachment, new: New<'_>) -> Result<()> {
+    let New { options, ranks, .. } = new;
     let dir = behind_links(&old.dir);
     let (parent, file) = place_of(&old.name, &dir)?;
     contents::check_own(&dir)?;
     remove_leftovers(&parent, Some(&file));
-    let new = match make_new(&old.name, &parent, &file, options, ranks) {
+    let new = match make_new(&old.name, &parent, &file, new) {
         Err(e) if e.kind() == Kind::TierFull && fits_alone(old, &parent, options, ranks)? => None,
         made => Some(made?),
     };

@@ -1,6 +1,6 @@
 //! The reader's side of a space: waiting for versions, finding pieces, gathering boxes.
 
-use forebay_config::{environment, OpenOptions, Pace, Verify};
+use forebay_config::{environment, Absent, OpenOptions, Pace, Verify};
 use forebay_tier::host::time::Instant;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,6 +28,7 @@ use crate::open::opening;
 use crate::open::producers::{missing_producers, producer_died, settle_producers, writers_of};
 use crate::open::read_to_end::Member;
 use crate::reader::prefetch::Prefetch;
+use crate::reader::records::{self, Record};
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
 use crate::version_range::format_versions;
@@ -90,6 +91,23 @@ impl SpaceReader {
         let mut reader = Self::of_member(member, name, options);
         (reader.is_streaming, reader.opened_as) = (is_streaming, name.to_string());
         Ok(reader)
+    }
+
+    /// See [`crate::Reader::stand_in`].
+    pub(crate) fn stand_in(
+        name: &str,
+        options: OpenOptions,
+        group: &str,
+        absent: Option<Absent>,
+    ) -> Result<SpaceReader> {
+        let deadline = Instant::now() + options.timeout;
+        let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
+        let component = options.component.as_deref().expect("resolved");
+        let locality = options.locality.unwrap_or_default();
+        let space = Attachment::open(name, Access::Read, locality, Missing::Fail, deadline)?;
+        let keep = absent.map_or(Keep::AsKnown, |absent| Keep::Declared(Some(absent)));
+        let member = Membership::join_readers(&space, rank, size, component, Some((group, keep)), deadline)?;
+        Ok(Self::of_member(Member::of(member), name, options))
     }
 
     /// Waits for the space and joins its readers; as one that looks on only, where it is not to stream what is there.
@@ -787,6 +805,21 @@ impl SpaceReader {
     /// Lets versions that are opened from now on stay where they are, but for the headers of their records.
     pub(crate) fn bring_headers_alone(&mut self) {
         self.bring = Bring::Headers;
+    }
+
+    /// See [`crate::Reader::records`].
+    pub(crate) fn records(&mut self) -> Result<Vec<Record>> {
+        self.check_open()?;
+        let current = self.current()?;
+        watched(|| records::list(&*self.member.space.device, &current.index))
+    }
+
+    /// See [`crate::Reader::record_view`].
+    pub(crate) fn record_view(&mut self, index: usize) -> Result<View> {
+        self.check_open()?;
+        let lease = self.current()?.lease.clone();
+        let Gather { index: found, device, always, never } = self.gather()?;
+        watched(|| records::view(&lease, found, device, index, (!never).then_some(always)))
     }
 
     /// The current version for who reads it without this reader: lease and index, and how payloads are checked.

@@ -3,6 +3,7 @@
 pub(crate) mod backing;
 pub(crate) mod consume;
 mod prefetch;
+pub(crate) mod records;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_config::{environment, Mechanism, OpenOptions};
+use forebay_config::{environment, Absent, Mechanism, OpenOptions};
 use forebay_log::{Dims, Dtype};
 use forebay_tier::{Error, Kind, Result};
 
@@ -23,6 +24,7 @@ use crate::lane::view::View;
 use crate::many::at_object;
 use crate::reader::backing::VersionBacking;
 use crate::reader::consume::SpaceReader;
+use crate::reader::records::Record;
 use crate::stats::Stats;
 use forebay_log::NdBox;
 
@@ -68,6 +70,45 @@ impl Reader {
             Mechanism::Space => Inner::Space(Box::new(SpaceReader::open(name, options)?)),
             Mechanism::Files => Inner::Files(Box::new(FilesReader::open(&options.place(name), &options)?)),
         }))
+    }
+
+    /// Joins reader group `group` of a space that is there, in the place of a rank that reads a copy of it elsewhere:
+    /// members and messages name it by the component of the options. `absent` is the policy of a group that keeps a
+    /// cursor.
+    ///
+    /// # Errors
+    /// Those of [`Reader::open`]; `PeerMissing` at once.
+    #[doc(hidden)]
+    pub fn stand_in(
+        name: &str,
+        options: &OpenOptions,
+        group: &str,
+        absent: Option<Absent>,
+    ) -> Result<Reader> {
+        let options = options.resolved(name, &environment::process)?;
+        Ok(Reader::of(Inner::Space(Box::new(SpaceReader::stand_in(name, options, group, absent)?))))
+    }
+
+    /// The records of the current version, of each rank in the order of its puts, with those of Forebay's own
+    /// variables: what is needed to make the same version elsewhere.
+    ///
+    /// # Errors
+    /// `StepState`, `Damaged`; `NotPossibleHere` on a channel of files.
+    #[doc(hidden)]
+    pub fn records(&mut self) -> Result<Vec<Record>> {
+        match &mut self.inner {
+            Inner::Space(r) => r.records(),
+            Inner::Files(_) => Err(records::no_files()),
+        }
+    }
+
+    /// The payload of record `index` of [`Reader::records`], checked as by `get`. Errors: those of `records`.
+    #[doc(hidden)]
+    pub fn record_view(&mut self, index: usize) -> Result<View> {
+        match &mut self.inner {
+            Inner::Space(r) => r.record_view(index),
+            Inner::Files(_) => Err(records::no_files()),
+        }
     }
 
     fn of(inner: Inner) -> Reader {

@@ -8,6 +8,7 @@ pub(crate) mod clean;
 pub(crate) mod drain;
 pub(crate) mod info;
 pub(crate) mod inspect;
+pub(crate) mod ranks;
 pub(crate) mod reader_groups;
 pub(crate) mod removed;
 pub(crate) mod steer;

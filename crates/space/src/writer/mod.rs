@@ -90,12 +90,19 @@ impl Writer {
     /// `NameInUse` (a live process is this rank), `GroupMismatch`, `OptionMismatch`, `TierFull`, `SeveralNodes`,
     /// `PoolOwnedElsewhere`, `Damaged`, `UnknownFormat`, `UnknownEnvironment`, `BadName`, `PermissionDenied`.
     pub fn open(name: &str, options: &OpenOptions) -> Result<Writer> {
+        Self::open_from(name, options, 0)
+    }
+
+    /// [`Writer::open`]; the first version of a space that it makes has the number `first_version`. For copies of
+    /// other spaces.
+    #[doc(hidden)]
+    pub fn open_from(name: &str, options: &OpenOptions, first_version: u64) -> Result<Writer> {
         environment::check()?;
         // One set of options may open readers, too; a writer is always one of its group.
         let options = OpenOptions { observer: false, ..options.clone() };
         let options = options.resolved(name, &environment::process)?;
         let inner = match options.channel {
-            Mechanism::Space => Inner::Space(Box::new(SpaceWriter::open(name, options)?)),
+            Mechanism::Space => Inner::Space(Box::new(SpaceWriter::open(name, options, first_version)?)),
             Mechanism::Files => Inner::Files(Box::new(FilesWriter::open(&options.place(name), &options)?)),
         };
         Ok(Writer { inner, described: Descriptions::default(), is_unsaid: false })
@@ -274,13 +281,19 @@ impl Writer {
         count: &[u64],
     ) -> Result<Reservation> {
         description::check_name(name)?;
-        let piece = Piece { name, dtype, shape, start, count };
+        self.reserve_record(&Piece { name, dtype, shape, start, count })
+    }
+
+    /// [`Writer::reserve`] for a record of another space, which may be of Forebay's own variables: what its writers
+    /// said of theirs.
+    #[doc(hidden)]
+    pub fn reserve_record(&mut self, piece: &Piece<'_>) -> Result<Reservation> {
         Ok(Reservation(match &mut self.inner {
-            Inner::Space(w) => match w.reserve(&piece)? {
+            Inner::Space(w) => match w.reserve(piece)? {
                 Some(reserved) => Reserve::Pool(reserved),
                 None => Reserve::Dropped(vec![0; piece.payload_bytes()? as usize]),
             },
-            Inner::Files(w) => Reserve::Files(w.reserve(&piece)?),
+            Inner::Files(w) => Reserve::Files(w.reserve(piece)?),
         }))
     }
 
@@ -394,6 +407,15 @@ impl Writer {
     /// the stream. For programs that fail.
     pub fn abandon(mut self) {
         either!(&mut self.inner, w => w.abandon())
+    }
+
+    /// [`Writer::abandon`], with the reason that readers and other ranks are told.
+    #[doc(hidden)]
+    pub fn abandon_because(mut self, reason: &str) {
+        match &mut self.inner {
+            Inner::Space(w) => w.abandon_because(reason),
+            Inner::Files(w) => w.abandon(),
+        }
     }
 
     /// What keeps memory from [`Writer::reserve`] mapped after its commit, also when the writer is gone, for

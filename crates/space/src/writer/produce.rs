@@ -26,7 +26,7 @@ use crate::lane::segments::{check_group, LaneSpace};
 use crate::many::at_object;
 use crate::open::agreement::check_space;
 use crate::open::attach::Attachment;
-use crate::open::create::{replace, Missing};
+use crate::open::create::{replace, Missing, New};
 use crate::open::directory::settle_name;
 use crate::open::existing::{decided, refused_space};
 use crate::open::groups::{check_present, find_or_add_group, Keep};
@@ -105,21 +105,22 @@ fn check_counts(readers: &[(String, u32)], size: u32) -> Result<()> {
 }
 
 impl SpaceWriter {
-    /// Makes or joins the space. `options` are resolved.
-    pub(crate) fn open(name: &str, options: OpenOptions) -> Result<SpaceWriter> {
+    /// Makes or joins the space; one that it makes begins at `first_version`. `options` are resolved.
+    pub(crate) fn open(name: &str, options: OpenOptions, first_version: u64) -> Result<SpaceWriter> {
         let deadline = Instant::now() + options.timeout;
         let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
         check_counts(&options.readers, size)?;
         let component = options.component.clone().expect("resolved");
+        let new = New { options: &options, ranks: size, first_version };
         let member = loop {
             let space = Attachment::open(
                 &options.place(name),
                 Access::Write,
                 options.locality.unwrap_or_default(),
-                Missing::Create(&options, size),
+                Missing::Create(new),
                 deadline,
             )?;
-            match Self::join(&space, &options, (rank, size), &component, deadline) {
+            match Self::join(&space, new, rank, &component, deadline) {
                 // Replaced just now; or removed between finding and joining, its readers being done. Make a new one.
                 Ok(None) => {}
                 Err(_) if space.control.is_removed() && Instant::now() < deadline => {}
@@ -140,11 +141,12 @@ impl SpaceWriter {
     /// Joins the writers of a space, unless it is replaced: then no writer has joined the new one yet (None).
     fn join(
         space: &Arc<Attachment>,
-        options: &OpenOptions,
-        (rank, size): (u32, u32),
+        new: New<'_>,
+        rank: u32,
         component: &str,
         deadline: Instant,
     ) -> Result<Option<Arc<Member>>> {
+        let New { options, ranks: size, .. } = new;
         let token = run_token();
         space.with_setup_lock(deadline, || {
             settle_left_behind(space);
@@ -157,7 +159,7 @@ impl SpaceWriter {
                     Membership::join_producers_locked(space, group, component, token, writers, deadline)
                         .map(|joined| Some(Member::of(joined)))
                 }
-                Writing::Replace => replace(space, options, size).map(|()| None),
+                Writing::Replace => replace(space, new).map(|()| None),
                 Writing::Refuse(why) => Err(refused_space(space, why, writers)),
             }
         })
@@ -721,6 +723,12 @@ impl SpaceWriter {
         }
         control.mark_died(slot, incarnation);
         self.finish_trace();
+    }
+
+    /// Leaves as if it had died, with the reason that readers are told.
+    pub(crate) fn abandon_because(&mut self, reason: &str) {
+        self.failed = Some(reason.to_string());
+        self.abandon();
     }
 
     fn finish_trace(&mut self) {

@@ -1,0 +1,402 @@
+//! The agent: its start, what it does again and again, its end.
+//!
+//! Guarantees: an agent ends by request, with a signal, when the folder of its job has gone, or when no reader has
+//! wanted anything of other nodes for a time that is set; then its mirrors, its folder, its card and its key are gone.
+//! Not here: the process around it (`command.rs`).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_space::{Error, Kind, Result};
+use forebay_tier::process;
+
+use crate::authority::{files_of_node, identity};
+use crate::demand::{AgentFolder, Demands};
+use crate::endpoint::Listen;
+use crate::link::{Answering, Connecting, Link, Outgoing};
+use crate::message::{malformed, Answer, Ask, Found, Request, PROTOCOL};
+use crate::mirror::Mirror;
+use crate::owner::Owner;
+use crate::rendezvous::{card_file, check_name, status_file, Card, Rendezvous};
+use crate::status::{MirrorStatus, ServedStatus, Status};
+
+/// The agent looks so often what is wanted.
+const TICK: Duration = Duration::from_millis(20);
+/// It asks other nodes for a space so often.
+const FIND_EVERY: Duration = Duration::from_millis(100);
+/// They answer within this.
+const FIND_TIMEOUT: Duration = Duration::from_secs(5);
+const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// The folder of the job has gone when it was not there for so long: file systems of the network have gaps.
+const FOLDER_GONE: Duration = Duration::from_secs(5);
+/// Mirrors have so long to end.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How an agent is to be.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// Its job.
+    pub job: String,
+    /// Its node.
+    pub node: String,
+    /// All nodes of the job.
+    pub nodes: Vec<String>,
+    /// The folder that all nodes see.
+    pub rendezvous: PathBuf,
+    /// Where it listens.
+    pub listen: Listen,
+    /// After so long without a word an agent is lost.
+    pub lease: Duration,
+    /// How long to wait for the other agents.
+    pub timeout: Duration,
+    /// It ends when it was not used for so long.
+    pub idle_timeout: Option<Duration>,
+}
+
+impl AgentOptions {
+    fn check(&self) -> Result<()> {
+        check_name("job", &self.job)?;
+        self.nodes.iter().chain([&self.node]).try_for_each(|node| check_name("node", node))?;
+        let mut sorted = self.nodes.clone();
+        sorted.sort();
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::new(Kind::Usage, format!("node {} is named twice in --nodes", twice[0])));
+        }
+        if !self.nodes.contains(&self.node) {
+            return Err(Error::new(
+                Kind::Usage,
+                format!("node {} is not among the nodes of the job", self.node),
+            )
+            .with("nodes", self.nodes.join(","))
+            .hint("give the same --nodes on each node, and one of them as --node"));
+        }
+        Ok(())
+    }
+
+    fn others(&self) -> impl Iterator<Item = &String> {
+        self.nodes.iter().filter(|node| **node != self.node)
+    }
+}
+
+/// Answers other agents.
+struct Answers(Arc<Owner>);
+
+impl Answering for Answers {
+    fn answer(&self, request: Request) -> Outgoing {
+        self.0.answer(request)
+    }
+
+    fn lost(&self, node: &str) {
+        self.0.lost(node);
+    }
+}
+
+/// A space that was found on other nodes, or why not.
+struct Search {
+    name: String,
+    found: Result<Option<Mirror>>,
+}
+
+/// A running agent.
+pub struct Agent {
+    options: AgentOptions,
+    at: Rendezvous,
+    incarnation: u64,
+    link: Arc<Link>,
+    owner: Arc<Owner>,
+    folder: AgentFolder,
+    mirrors: BTreeMap<String, Mirror>,
+    demands: Demands,
+    /// When each space that is wanted may be searched again.
+    searching: BTreeMap<String, Instant>,
+    searches: (Sender<Search>, Receiver<Search>),
+    used_at: Instant,
+}
+
+impl Agent {
+    /// Starts, and waits until all agents of the job are connected, or `is_over`.
+    ///
+    /// # Errors
+    /// [`Kind::PeerMissing`] at the deadline, naming the nodes; [`Kind::NameInUse`]: the node has an agent;
+    /// [`Kind::Usage`]; those of the folder and of the network.
+    pub fn start(options: AgentOptions, is_over: &AtomicBool) -> Result<Agent> {
+        options.check()?;
+        let is_over = || is_over.load(Relaxed);
+        let deadline = Instant::now() + options.timeout;
+        let at = Rendezvous::make(&options.rendezvous, &options.job)?;
+        if at.is_stopping() {
+            return Err(Error::new(Kind::NotPossibleHere, "the agents of the job are being stopped")
+                .with("folder", at.path().display())
+                .hint("give a new job its own folder"));
+        }
+        let folder = AgentFolder::take()?;
+        let incarnation = at.begin(&options.node)?;
+        let listen = options.listen.chosen()?;
+        let identity = match listen.is_plain() {
+            true => None,
+            false => Some(identity(&at, &options.node, &listen.host())?),
+        };
+        let card = Card {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            job: options.job.clone(),
+            node: options.node.clone(),
+            incarnation,
+            endpoint: listen.endpoint(),
+            host: process::host_name().to_string(),
+            pid: std::process::id(),
+        };
+        let text = serde_json::to_vec_pretty(&card).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
+        at.write(&card_file(&options.node), &text)?;
+        let started = Self::connect(&options, &at, identity.as_ref(), &card, deadline, is_over);
+        let (link, owner) = started.inspect_err(|_| remove_own(&at, &options.node))?;
+        Ok(Agent {
+            options,
+            at,
+            incarnation,
+            link: Arc::new(link),
+            owner,
+            folder,
+            mirrors: BTreeMap::new(),
+            demands: Demands::default(),
+            searching: BTreeMap::new(),
+            searches: channel(),
+            used_at: Instant::now(),
+        })
+    }
+
+    fn connect(
+        options: &AgentOptions,
+        at: &Rendezvous,
+        identity: Option<&crate::authority::Identity>,
+        card: &Card,
+        deadline: Instant,
+        is_over: impl Fn() -> bool + Copy,
+    ) -> Result<(Link, Arc<Owner>)> {
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let cards = at.wait_for(&options.nodes, left(), is_over)?;
+        // One side of each pair connects; who comes again connects to all.
+        let is_asked = |node: &String| *node < options.node || card.incarnation > 1;
+        let others = options
+            .others()
+            .filter(|node| is_asked(*node))
+            .map(|node| cards[node].endpoint.clone())
+            .collect();
+        let owner = Arc::new(Owner::new(&options.node));
+        let connecting = Connecting {
+            job: &options.job,
+            node: &options.node,
+            incarnation: card.incarnation,
+            endpoint: &card.endpoint,
+            others,
+            identity,
+            lease: options.lease,
+        };
+        let link = Link::open(&connecting, Arc::new(Answers(owner.clone())))?;
+        let nodes: Vec<String> = options.others().cloned().collect();
+        let missing = link.peers.wait_for(&nodes, left(), is_over);
+        if missing.is_empty() {
+            return Ok((link, owner));
+        }
+        link.close();
+        let endpoints: Vec<&str> = missing.iter().map(|node| cards[node].endpoint.as_str()).collect();
+        Err(Error::new(Kind::PeerMissing, format!("no connection to the agents of: {}", missing.join(", ")))
+            .with("node", &options.node)
+            .with("endpoints", endpoints.join(", "))
+            .hint("their agents may have ended (NODE.log in the folder of the job), or the address cannot be reached: \
+                   choose one with --listen tls/ADDRESS:PORT"))
+    }
+
+    /// Serves until `is_over` or another reason to end, and ends in order.
+    ///
+    /// # Errors
+    /// [`Kind::Io`]: the folder of the job cannot be written.
+    pub fn serve(mut self, is_over: &AtomicBool) -> Result<()> {
+        let (mut said_at, mut seen_at) = (None::<Instant>, Instant::now());
+        let why = loop {
+            self.tick();
+            if said_at.is_none_or(|at| at.elapsed() >= STATUS_EVERY) {
+                if self.at.is_there() {
+                    seen_at = Instant::now();
+                    // What cannot be written now is written the next time.
+                    let _ = self.write_status("ready");
+                }
+                said_at = Some(Instant::now());
+                if self.at.is_stopping() {
+                    break "it was asked to end";
+                }
+            }
+            if is_over.load(Relaxed) {
+                break "a signal";
+            }
+            if seen_at.elapsed() > FOLDER_GONE {
+                break "the folder of the job has gone";
+            }
+            if self.options.idle_timeout.is_some_and(|idle| self.used_at.elapsed() > idle) {
+                break "it was not used";
+            }
+            std::thread::sleep(TICK);
+        };
+        eprintln!("forebay-agent: node {} ends: {why}", self.options.node);
+        self.end();
+        Ok(())
+    }
+
+    /// Looks once what is wanted, what was found and what has ended.
+    fn tick(&mut self) {
+        self.demands.note(self.folder.take_wanted());
+        let folder = &self.folder;
+        let wanted = self.demands.current(|name| folder.refuse(name, None));
+        while let Ok(Search { name, found }) = self.searches.1.try_recv() {
+            self.take_found(name, found);
+        }
+        self.searching.retain(|name, due| *due > Instant::now() || wanted.contains(name));
+        for name in wanted {
+            let is_due = self.searching.get(&name).is_none_or(|due| *due <= Instant::now());
+            if is_due && !self.mirrors.contains_key(&name) {
+                self.search(name);
+            }
+        }
+        let folder = &self.folder;
+        self.mirrors.retain(|name, mirror| {
+            let stays = !mirror.is_gone();
+            if !stays {
+                folder.note_mirror(name, None);
+            }
+            stays
+        });
+        if !self.mirrors.is_empty() || !self.searching.is_empty() || !self.owner.served().is_empty() {
+            self.used_at = Instant::now();
+        }
+    }
+
+    fn take_found(&mut self, name: String, found: Result<Option<Mirror>>) {
+        // Asked again after a while, as long as it is wanted.
+        self.searching.insert(name.clone(), Instant::now() + FIND_EVERY);
+        match found {
+            Ok(None) => {}
+            Ok(Some(mirror)) => {
+                self.folder.refuse(&name, None);
+                self.folder.note_mirror(&name, Some(mirror.uuid()));
+                self.demands.met(&name);
+                self.searching.remove(&name);
+                self.mirrors.insert(name, mirror);
+            }
+            Err(e) => {
+                eprintln!("forebay-agent: space {name}: {e}");
+                self.folder.refuse(&name, Some(&e.to_string()));
+            }
+        }
+    }
+
+    /// Asks all nodes for a space, on a thread of its own.
+    fn search(&mut self, name: String) {
+        // Until it is answered; answers come within the time limit.
+        self.searching.insert(name.clone(), Instant::now() + 2 * FIND_TIMEOUT);
+        let others: Vec<String> = self.options.others().cloned().collect();
+        let (link, owner, done) = (self.link.clone(), self.owner.clone(), self.searches.0.clone());
+        std::thread::spawn(move || {
+            let found = find(&link, &others, &name).and_then(|found| {
+                let Some((node, found)) = found else { return Ok(None) };
+                Mirror::begin(&link, &owner, &node, &name, &found.uuid).map(Some)
+            });
+            let _ = done.send(Search { name, found });
+        });
+    }
+
+    fn write_status(&self, state: &str) -> Result<()> {
+        let mirrors = self.mirrors.values().map(|mirror| {
+            let (state, versions, bytes) = mirror.progress();
+            MirrorStatus {
+                space: mirror.name.clone(),
+                from: mirror.node.clone(),
+                state: state.into(),
+                versions,
+                bytes,
+            }
+        });
+        let served = self.owner.served().into_iter().map(|(space, to)| ServedStatus { space, to });
+        let status = Status {
+            node: self.options.node.clone(),
+            incarnation: self.incarnation,
+            state: state.to_string(),
+            pid: std::process::id(),
+            missing: self.link.peers.missing(&self.options.others().cloned().collect::<Vec<_>>()),
+            mirrors: mirrors.collect(),
+            served: served.collect(),
+            bytes_sent: self.owner.bytes.load(Relaxed),
+        };
+        let text =
+            serde_json::to_vec_pretty(&status).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
+        self.at.write(&status_file(&self.options.node), &text)
+    }
+
+    fn end(self) {
+        let _ = self.write_status("ending");
+        self.mirrors.values().for_each(Mirror::stop);
+        let deadline = Instant::now() + END_TIMEOUT;
+        while self.mirrors.values().any(|mirror| !mirror.is_gone()) && Instant::now() < deadline {
+            std::thread::sleep(TICK);
+        }
+        self.owner.end();
+        self.link.close();
+        remove_own(&self.at, &self.options.node);
+        drop(self.folder);
+    }
+}
+
+fn remove_own(at: &Rendezvous, node: &str) {
+    let [certificate, key] = files_of_node(node);
+    for file in [card_file(node), status_file(node), certificate, key] {
+        at.remove(&file);
+    }
+}
+
+/// Where a space has its writers; None while no node has any.
+///
+/// # Errors
+/// [`Kind::NotPossibleHere`]: on several nodes.
+fn find(link: &Arc<Link>, others: &[String], name: &str) -> Result<Option<(String, Found)>> {
+    let asking: Vec<_> = others
+        .iter()
+        .map(|node| {
+            let (link, node, name) = (link.clone(), node.clone(), name.to_string());
+            std::thread::spawn(move || {
+                let answer = link.ask(&node, Ask::Find { name }, FIND_TIMEOUT);
+                (node, answer)
+            })
+        })
+        .collect();
+    let (mut found, mut failed) = (Vec::new(), None);
+    for thread in asking {
+        let Ok((node, answer)) = thread.join() else { continue };
+        match answer {
+            Ok(Answer::Found(Some(space))) => found.push((node, space)),
+            Ok(Answer::Found(None)) => {}
+            Ok(other) => failed = Some(malformed(&format!("a space was asked for, and not {other:?}"))),
+            // It may come again, or not have the space.
+            Err(e) if matches!(e.kind(), Kind::PeerMissing | Kind::TimedOut | Kind::TooMany) => {}
+            Err(e) => failed = Some(e),
+        }
+    }
+    // Those that write now count before those that have ended.
+    if found.iter().any(|(_, space)| space.state == "open") {
+        found.retain(|(_, space)| space.state == "open");
+    }
+    match found.len() {
+        0 => failed.map_or(Ok(None), Err),
+        1 => Ok(found.pop()),
+        _ => {
+            let nodes: Vec<&str> = found.iter().map(|(node, _)| node.as_str()).collect();
+            Err(Error::new(
+                Kind::NotPossibleHere,
+                format!("space {name} has writers on several nodes: {}", nodes.join(", ")),
+            )
+            .hint("all writers of a space run on one node; give the spaces of other nodes other names"))
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The connections between the agents of a job: who lives, requests and answers.
+//!
+//! Guarantees: agents connect to the endpoints in the job's folder and to nothing else; both sides show a certificate
+//! of the job's authority, unless the fabric is trusted. Each request has a time limit, and ends at once when the agent
+//! it is for is gone. An agent that says nothing for the lease counts as lost, also when it goes on later: who depended on
+//! it sees by the count of losses ([`Peers::losses`]).
+//! Not here: what is asked (`message.rs`), and what an answer means.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_space::{Error, Kind, Result};
+use serde_json::json;
+use zenoh::bytes::ZBytes;
+use zenoh::handlers::{FifoChannel, FifoChannelHandler};
+use zenoh::liveliness::LivelinessToken;
+use zenoh::qos::{CongestionControl, Priority};
+use zenoh::query::{ConsolidationMode, Query, QueryTarget, Reply};
+use zenoh::sample::SampleKind;
+use zenoh::{Session, Wait};
+
+use crate::authority::Identity;
+use crate::message::{
+    bytes_of, checksum, malformed, read_answer, read_request, Answer, Ask, Failure, Request,
+    ANSWER_BYTES_MAX, PROTOCOL,
+};
+
+/// Replies of one query that may wait to be taken: each query has one.
+const REPLIES: usize = 2;
+/// Closing a session waits for its peers.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How an agent is to be connected.
+#[derive(Clone, Debug)]
+pub struct Connecting<'a> {
+    /// Its job.
+    pub job: &'a str,
+    /// Its node.
+    pub node: &'a str,
+    /// Which agent of the node it is.
+    pub incarnation: u64,
+    /// Where it listens.
+    pub endpoint: &'a str,
+    /// Where the agents listen that it connects to; the others connect to it.
+    pub others: Vec<String>,
+    /// Its certificate; None on a trusted fabric.
+    pub identity: Option<&'a Identity>,
+    /// After so long without a word an agent is lost.
+    pub lease: Duration,
+}
+
+/// Which agents are there.
+#[derive(Default)]
+pub struct Peers {
+    known: Mutex<BTreeMap<String, Peer>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Peer {
+    /// The start of the agent that lives.
+    lives: Option<u64>,
+    losses: u64,
+}
+
+impl Peers {
+    fn note(&self, node: &str, incarnation: u64, lives: bool) -> bool {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let peer = known.entry(node.to_string()).or_default();
+        let is_loss = match lives {
+            true => peer.lives.replace(incarnation).is_some_and(|before| before != incarnation),
+            // Of an older start: the newer one lives.
+            false if peer.lives != Some(incarnation) => return false,
+            false => peer.lives.take().is_some(),
+        };
+        peer.losses += u64::from(is_loss);
+        is_loss
+    }
+
+    /// Whether the agent of a node is there.
+    pub fn is_there(&self, node: &str) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(node).is_some_and(|peer| peer.lives.is_some())
+    }
+
+    /// How often the agent of a node was lost. Once it has risen, nothing that was agreed on with it before holds.
+    pub fn losses(&self, node: &str) -> u64 {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(node).map_or(0, |peer| peer.losses)
+    }
+
+    /// Those of `nodes` whose agents are not there.
+    pub fn missing(&self, nodes: &[String]) -> Vec<String> {
+        nodes.iter().filter(|node| !self.is_there(node)).cloned().collect()
+    }
+
+    /// Waits until the agents of all `nodes` are there, or `is_over`; which are missing.
+    pub fn wait_for(&self, nodes: &[String], timeout: Duration, is_over: impl Fn() -> bool) -> Vec<String> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let missing = self.missing(nodes);
+            if missing.is_empty() || Instant::now() >= deadline || is_over() {
+                return missing;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// The session of an agent.
+pub struct Link {
+    session: Session,
+    /// That this agent lives.
+    _token: LivelinessToken,
+    job: String,
+    node: String,
+    incarnation: u64,
+    /// Who is there.
+    pub peers: Arc<Peers>,
+}
+
+/// What this agent answers.
+pub trait Answering: Send + Sync + 'static {
+    /// The answer to a request, which may wait; called on a thread of its own.
+    fn answer(&self, request: Request) -> Outgoing;
+
+    /// The agent of a node was lost.
+    fn lost(&self, node: &str);
+}
+
+/// An answer on its way out.
+pub enum Outgoing {
+    /// A message.
+    Message(Result<Answer>),
+    /// Bytes of payload.
+    Payload(Vec<u8>),
+}
+
+/// At most so many requests are worked on at a time; one more is refused, and asked again by its sender.
+const REQUESTS_MAX: usize = 512;
+
+impl Link {
+    /// Opens the session and begins to answer. Does not wait for others.
+    ///
+    /// # Errors
+    /// [`Kind::NotPossibleHere`]: the endpoint cannot be listened at.
+    pub fn open(connecting: &Connecting<'_>, answering: Arc<dyn Answering>) -> Result<Link> {
+        let failed = |e: zenoh::Error| {
+            Error::new(Kind::NotPossibleHere, format!("the agent cannot connect: {e}"))
+                .with("node", connecting.node)
+                .with("endpoint", connecting.endpoint)
+                .hint("choose another address or port with --listen tls/ADDRESS:PORT")
+        };
+        let config = zenoh::Config::from_json5(&configuration(connecting).to_string()).map_err(failed)?;
+        let session = zenoh::open(config).wait().map_err(failed)?;
+        let peers = Arc::new(Peers::default());
+        let (job, node) = (connecting.job, connecting.node);
+        watch(&session, job, &peers, answering.clone()).map_err(failed)?;
+        serve(&session, &key_of(job, node), answering).map_err(failed)?;
+        // Last: who sees the token may ask.
+        let token = session.liveliness().declare_token(token_of(job, node, connecting.incarnation)).wait();
+        let token = token.map_err(failed)?;
+        let (job, node, incarnation) = (job.to_string(), node.to_string(), connecting.incarnation);
+        Ok(Link { session, _token: token, job, node, incarnation, peers })
+    }
+
+    /// Asks the agent of `node`, at most for `within`.
+    ///
+    /// # Errors
+    /// [`Kind::PeerMissing`]: it is gone; [`Kind::TimedOut`]; what it failed with.
+    pub fn ask(&self, node: &str, ask: Ask, within: Duration) -> Result<Answer> {
+        let pending = self.send(node, ask, within, Priority::InteractiveHigh)?;
+        let (payload, _) = pending.take(node, within)?;
+        read_answer(node, &payload.to_bytes())
+    }
+
+    /// Asks the agent of `node` for bytes, which [`Pending::bytes`] takes.
+    ///
+    /// # Errors
+    /// As [`Link::ask`].
+    pub fn ask_bytes(&self, node: &str, ask: Ask, within: Duration) -> Result<Pending> {
+        self.send(node, ask, within, Priority::Data)
+    }
+
+    fn send(&self, node: &str, ask: Ask, within: Duration, priority: Priority) -> Result<Pending> {
+        if !self.peers.is_there(node) {
+            return Err(gone(node));
+        }
+        let request =
+            Request { protocol: PROTOCOL, node: self.node.clone(), incarnation: self.incarnation, ask };
+        let handler = self
+            .session
+            .get(key_of(&self.job, node))
+            .payload(bytes_of(&request)?)
+            .target(QueryTarget::All)
+            .consolidation(ConsolidationMode::None)
+            .congestion_control(CongestionControl::Block)
+            .priority(priority)
+            .timeout(within)
+            .with(FifoChannel::new(REPLIES))
+            .wait()
+            .map_err(|e| Error::new(Kind::PeerMissing, format!("node {node} cannot be asked: {e}")))?;
+        Ok(Pending { handler })
+    }
+
+    /// Ends the session; waits a little for its peers.
+    pub fn close(&self) {
+        let session = self.session.clone();
+        let closing = std::thread::spawn(move || {
+            let _ = session.close().wait();
+        });
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        while !closing.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A question that was sent.
+pub struct Pending {
+    handler: FifoChannelHandler<Reply>,
+}
+
+impl Pending {
+    fn take(&self, node: &str, within: Duration) -> Result<(ZBytes, Option<ZBytes>)> {
+        // Its end is told by the session, also when the other agent is gone; a little later at most.
+        let reply = self.handler.recv_timeout(within + Duration::from_millis(500));
+        match reply {
+            Ok(Some(reply)) => match reply.into_result() {
+                Ok(sample) => Ok((sample.payload().clone(), sample.attachment().cloned())),
+                Err(e) => {
+                    let text = e.payload().try_to_string().map(|text| text.into_owned()).unwrap_or_default();
+                    Err(Error::new(Kind::TimedOut, format!("node {node} did not answer in time: {text}")))
+                }
+            },
+            Ok(None) => Err(Error::new(Kind::TimedOut, format!("node {node} did not answer in time"))),
+            Err(_) => Err(gone(node)),
+        }
+    }
+
+    /// The bytes, which are `expected`, as parts that lie one behind the other.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`]: there are other bytes than were sent, or not as many; those of [`Link::ask`].
+    pub fn bytes(self, node: &str, expected: u64, within: Duration) -> Result<ZBytes> {
+        let (payload, sum) = self.take(node, within)?;
+        let Some(sum) = sum else {
+            // Without a checksum it is a message: of an error.
+            let answer = read_answer(node, &payload.to_bytes())?;
+            return Err(malformed(&format!("bytes were asked for, and not {answer:?}")).with("node", node));
+        };
+        let found = checksum(payload.slices());
+        if payload.len() as u64 != expected || sum.to_bytes()[..] != found {
+            return Err(Error::new(
+                Kind::Damaged,
+                format!("bytes from node {node} were damaged on their way"),
+            )
+            .with("bytes", payload.len())
+            .with("expected", expected));
+        }
+        Ok(payload)
+    }
+}
+
+/// The error for an agent that is not there.
+pub fn gone(node: &str) -> Error {
+    Error::new(Kind::PeerMissing, format!("the agent of node {node} is gone"))
+        .with("node", node)
+        .hint("the node was lost, its agent was killed or stood still for longer than the lease")
+}
+
+fn key_of(job: &str, node: &str) -> String {
+    format!("forebay/{job}/agent/{node}")
+}
+
+fn token_of(job: &str, node: &str, incarnation: u64) -> String {
+    format!("forebay/{job}/lives/{node}/{incarnation}")
+}
+
+/// Node and start of a token.
+fn read_token(key: &str) -> Option<(&str, u64)> {
+    let mut words = key.rsplit('/');
+    let incarnation = words.next()?.parse().ok()?;
+    Some((words.next()?, incarnation))
+}
+
+/// Notes who comes and goes, as long as the session is open.
+fn watch(
+    session: &Session,
+    job: &str,
+    peers: &Arc<Peers>,
+    answering: Arc<dyn Answering>,
+) -> zenoh::Result<()> {
+    let peers = peers.clone();
+    session
+        .liveliness()
+        .declare_subscriber(format!("forebay/{job}/lives/**"))
+        .history(true)
+        .callback(move |sample| {
+            let lives = sample.kind() == SampleKind::Put;
+            let Some((node, incarnation)) = read_token(sample.key_expr().as_str()) else { return };
+            if peers.note(node, incarnation, lives) {
+                let (answering, node) = (answering.clone(), node.to_string());
+                // What follows of it takes locks of spaces.
+                std::thread::spawn(move || answering.lost(&node));
+            }
+        })
+        .background()
+        .wait()
+}
+
+/// Answers requests, each on a thread of its own, as long as the session is open.
+fn serve(session: &Session, key: &str, answering: Arc<dyn Answering>) -> zenoh::Result<()> {
+    let busy = Arc::new(AtomicUsize::new(0));
+    session
+        .declare_queryable(key.to_string())
+        .complete(true)
+        .callback(move |query| {
+            let (busy, answering) = (busy.clone(), answering.clone());
+            if busy.fetch_add(1, SeqCst) >= REQUESTS_MAX {
+                busy.fetch_sub(1, SeqCst);
+                reply(
+                    &query,
+                    Outgoing::Message(Err(Error::new(Kind::TooMany, "the agent has too many requests"))),
+                );
+                return;
+            }
+            std::thread::spawn(move || {
+                let request = query.payload().map(|payload| read_request(&payload.to_bytes()));
+                let request = request.unwrap_or_else(|| Err(malformed("it is empty")));
+                let answer = request.map(|request| answering.answer(request));
+                reply(&query, answer.unwrap_or_else(|e| Outgoing::Message(Err(e))));
+                busy.fetch_sub(1, SeqCst);
+            });
+        })
+        .background()
+        .wait()
+}
+
+fn reply(query: &Query, answer: Outgoing) {
+    let key = query.key_expr().clone();
+    let sent = match answer {
+        Outgoing::Payload(bytes) => {
+            let sum = checksum([bytes.as_slice()].into_iter());
+            query.reply(key, bytes).attachment(sum.to_vec()).wait()
+        }
+        Outgoing::Message(answer) => {
+            let answer = answer.unwrap_or_else(|e| Answer::Failed(Failure::from(&e)));
+            let bytes = bytes_of(&answer)
+                .or_else(|e| bytes_of(&Answer::Failed(Failure::from(&e))))
+                .unwrap_or_default();
+            query.reply(key, bytes).wait()
+        }
+    };
+    // Who asked is gone.
+    drop(sent);
+}
+
+/// The session's configuration.
+fn configuration(connecting: &Connecting<'_>) -> serde_json::Value {
+    let tls = connecting.identity.map(|identity| {
+        json!({
+            "root_ca_certificate": identity.authority,
+            "listen_certificate": identity.certificate,
+            "listen_private_key": identity.key,
+            "connect_certificate": identity.certificate,
+            "connect_private_key": identity.key,
+            "enable_mtls": true,
+            "verify_name_on_connect": true,
+        })
+    });
+    json!({
+        "mode": "peer",
+        "listen": { "endpoints": [connecting.endpoint], "timeout_ms": 0, "exit_on_failure": true },
+        "connect": {
+            "endpoints": connecting.others,
+            "timeout_ms": -1,
+            "exit_on_failure": false,
+            "retry": { "period_init_ms": 50, "period_max_ms": 1000, "period_increase_factor": 2 },
+        },
+        // Agents find each other in the folder of the job, and in no other way.
+        "scouting": { "multicast": { "enabled": false }, "gossip": { "enabled": false } },
+        "open": { "return_conditions": { "connect_scouted": false, "declares": false } },
+        "transport": {
+            "unicast": { "open_timeout": 5000, "accept_timeout": 5000, "max_sessions": 4096 },
+            "link": {
+                "protocols": [if connecting.identity.is_some() { "tls" } else { "tcp" }],
+                "tx": { "lease": connecting.lease.as_millis() as u64, "keep_alive": 4 },
+                "rx": { "max_message_size": ANSWER_BYTES_MAX + (1 << 16) },
+                "tls": tls.unwrap_or_else(|| json!({})),
+            },
+            "shared_memory": { "enabled": false },
+        },
+    })
+}

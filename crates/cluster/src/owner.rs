@@ -1,0 +1,460 @@
+//! The owner's side: spaces whose writers are on this node, read for mirrors on other nodes.
+//!
+//! A mirror has here an observer of the space, the version that it copies just now, and a reader for each rank that
+//! reads the mirror ([`StandIn`]). So a reader elsewhere means to the writers what one of this node means: its group
+//! keeps versions, holds the quota, and is named by errors, as `GROUP@NODE`.
+//!
+//! Guarantees: a version is held while it is copied, and released with the next request, the end of the mirror or the
+//! loss of its node. Payloads are checked by the space before they are sent. Not here: the mirrors of this node
+//! (`mirror.rs`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use forebay_space::{glance, Error, Kind, OpenOptions, Reader, ReaderRanks, Result, Scope, SpaceInfo, View};
+
+use crate::link::Outgoing;
+use crate::message::{
+    malformed, Answer, Ask, Found, Next, Opened, Place, Rank, RecordText, Request, Version, PART_BYTES_MAX,
+    RECORDS_MAX,
+};
+use crate::naming::{absent_of, stand_in_name};
+
+/// A wait looks so often whether it is still wanted.
+const SLICE: Duration = Duration::from_millis(200);
+/// No request waits longer.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Opening and joining a space that is there.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// All mirrors of spaces of this node.
+pub struct Owner {
+    node: String,
+    /// When this agent began, nanoseconds since 1970: older spaces whose writers have ended are of another job.
+    since_unix_ns: u64,
+    served: Mutex<BTreeMap<String, Arc<Served>>>,
+    /// Names of the mirrors that this node has itself.
+    mirrors: Mutex<BTreeSet<String>>,
+    is_ending: AtomicBool,
+    /// Bytes sent.
+    pub bytes: AtomicU64,
+}
+
+/// One mirror of a space of this node.
+struct Served {
+    name: String,
+    uuid: String,
+    /// The mirror's node.
+    node: String,
+    observer: Mutex<Reader>,
+    ranks: ReaderRanks,
+    held: Mutex<Option<Held>>,
+    stand_ins: Mutex<BTreeMap<(String, u32), StandIn>>,
+    is_over: AtomicBool,
+}
+
+/// A version that is copied.
+struct Held {
+    version: u64,
+    /// Payloads of its records, and where each begins in their sequence.
+    views: Vec<(u64, View)>,
+    bytes: u64,
+    records: Vec<RecordText>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Owner {
+    /// Of the agent of `node`, which begins now.
+    pub fn new(node: &str) -> Owner {
+        Owner {
+            node: node.to_string(),
+            since_unix_ns: forebay_tier::clock::realtime_ns(),
+            served: Mutex::default(),
+            mirrors: Mutex::default(),
+            is_ending: AtomicBool::new(false),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Says that a space of this name is a mirror of this node, or that it is none any more.
+    pub fn note_mirror(&self, name: &str, is_one: bool) {
+        let mut mirrors = lock(&self.mirrors);
+        match is_one {
+            true => mirrors.insert(name.to_string()),
+            false => mirrors.remove(name),
+        };
+    }
+
+    /// Names of the spaces that are read for others, with the nodes that read them.
+    pub fn served(&self) -> Vec<(String, String)> {
+        lock(&self.served).values().map(|served| (served.name.clone(), served.node.clone())).collect()
+    }
+
+    /// The answer to a request.
+    pub fn answer(&self, request: Request) -> Outgoing {
+        match request.ask {
+            Ask::Read { mirror, version, offset, bytes } => {
+                match self.of(&mirror).and_then(|served| served.read(version, offset, bytes)) {
+                    Ok(part) => {
+                        self.bytes.fetch_add(part.len() as u64, Relaxed);
+                        Outgoing::Payload(part)
+                    }
+                    Err(e) => Outgoing::Message(Err(e)),
+                }
+            }
+            ask => Outgoing::Message(self.answer_in_words(&request.node, ask)),
+        }
+    }
+
+    fn answer_in_words(&self, node: &str, ask: Ask) -> Result<Answer> {
+        match ask {
+            Ask::Find { name } => self.find(&name).map(Answer::Found),
+            Ask::Open { mirror, name, uuid } => self.open(node, mirror, &name, &uuid).map(Answer::Opened),
+            Ask::Next { mirror, version, wait_ms } => {
+                let wait = Duration::from_millis(wait_ms).min(WAIT_MAX);
+                self.of(&mirror)?.next(version, wait, &self.is_ending).map(Answer::Next)
+            }
+            Ask::Readers { mirror, ranks } => {
+                let served = self.of(&mirror)?;
+                served.follow(&ranks);
+                Ok(Answer::Elsewhere(self.elsewhere(&served)))
+            }
+            Ask::Close { mirror } => {
+                let closed = lock(&self.served).remove(&mirror);
+                closed.iter().for_each(|served| served.end());
+                Ok(Answer::Closed)
+            }
+            Ask::Read { .. } => Err(malformed("it is no request in words")),
+        }
+    }
+
+    fn of(&self, mirror: &str) -> Result<Arc<Served>> {
+        lock(&self.served).get(mirror).cloned().ok_or_else(|| {
+            Error::new(Kind::PeerMissing, "the agent does not know this mirror any more")
+                .hint("its node counted as lost for a while; readers have to open the space again")
+        })
+    }
+
+    /// The space of this name, where its writers are or were on this node and of this job.
+    fn find(&self, name: &str) -> Result<Option<Found>> {
+        if lock(&self.mirrors).contains(name) {
+            return Ok(None);
+        }
+        let info = match glance(name) {
+            Err(e) if matches!(e.kind(), Kind::PeerMissing | Kind::BadName) => return Ok(None),
+            info => info?,
+        };
+        let is_of_job = match info.state.as_str() {
+            "open" => true,
+            // Without a writer there is nothing to copy yet.
+            "new" => false,
+            _ => info.created_unix_ns >= self.since_unix_ns,
+        };
+        Ok(is_of_job.then_some(Found { uuid: info.uuid, state: info.state }))
+    }
+
+    fn open(&self, node: &str, mirror: String, name: &str, uuid: &str) -> Result<Opened> {
+        let info = glance(name)?;
+        if info.uuid != uuid {
+            return Err(
+                Error::new(Kind::PeerMissing, format!("space {name} was replaced")).with("node", &self.node)
+            );
+        }
+        let options = OpenOptions {
+            observer: true,
+            component: Some(stand_in_name("agent", node)),
+            timeout: OPEN_TIMEOUT,
+            finished: true,
+            scope: Scope::Node,
+            ..OpenOptions::default()
+        };
+        let observer = Reader::open(name, &options)?;
+        let oldest = observer.versions()?.start;
+        let opened = opened(&info, oldest, &self.node)?;
+        let served = Served {
+            name: name.to_string(),
+            uuid: uuid.to_string(),
+            node: node.to_string(),
+            observer: Mutex::new(observer),
+            ranks: ReaderRanks::open(name)?,
+            held: Mutex::default(),
+            stand_ins: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        };
+        lock(&self.served).insert(mirror, Arc::new(served));
+        Ok(opened)
+    }
+
+    /// Ranks that read the same space, not by this mirror: on this node, and by other mirrors.
+    fn elsewhere(&self, asking: &Arc<Served>) -> Vec<Place> {
+        let mut places = BTreeSet::new();
+        for rank in asking.ranks.now() {
+            if rank.pid != Some(std::process::id()) {
+                let node = self.node.clone();
+                places.insert(Place { group: rank.group, size: rank.size, rank: rank.rank, node });
+            }
+        }
+        for other in lock(&self.served).values() {
+            if other.uuid == asking.uuid && !Arc::ptr_eq(other, asking) {
+                for ((group, rank), stand_in) in lock(&other.stand_ins).iter() {
+                    let (group, node) = (group.clone(), other.node.clone());
+                    places.insert(Place { group, size: stand_in.size, rank: *rank, node });
+                }
+            }
+        }
+        let own = lock(&asking.stand_ins);
+        places.retain(|place| !own.contains_key(&(place.group.clone(), place.rank)));
+        places.into_iter().collect()
+    }
+
+    /// Ends all mirrors of a node that was lost.
+    pub fn lost(&self, node: &str) {
+        let mut gone = Vec::new();
+        lock(&self.served).retain(|_, served| {
+            let stays = served.node != node;
+            if !stays {
+                gone.push(served.clone());
+            }
+            stays
+        });
+        for served in gone {
+            eprintln!(
+                "forebay-agent: node {node} was lost: space {} is not read for it any more",
+                served.name
+            );
+            served.end();
+        }
+    }
+
+    /// Ends all mirrors.
+    pub fn end(&self) {
+        self.is_ending.store(true, Relaxed);
+        let all = std::mem::take(&mut *lock(&self.served));
+        all.values().for_each(|served| served.end());
+    }
+}
+
+/// What a mirror of this space is made from.
+fn opened(info: &SpaceInfo, oldest: u64, node: &str) -> Result<Opened> {
+    let Some(producer) = &info.producer else {
+        return Err(Error::new(Kind::PeerMissing, format!("space {} has no writers yet", info.name))
+            .with("node", node));
+    };
+    if info.tier == "files" || info.uuid.is_empty() {
+        return Err(Error::new(Kind::NotPossibleHere, format!("{} is a channel of files", info.name))
+            .with("node", node)
+            .hint("programs on several nodes need kind = \"space\""));
+    }
+    let declared = info.readers.iter().filter(|group| group.absent.is_some());
+    Ok(Opened {
+        writers: producer.size,
+        component: producer.component.clone(),
+        quota_bytes: info.quota_bytes,
+        segment_bytes: info.segment_bytes,
+        retention: info.retention.clone(),
+        checksum: info.checksum,
+        oldest,
+        declared: declared.map(|group| (group.name.clone(), group.size)).collect(),
+    })
+}
+
+impl Served {
+    /// Waits for a version, and holds it; what was held is released.
+    fn next(&self, version: u64, wait: Duration, is_ending: &AtomicBool) -> Result<Next> {
+        let deadline = Instant::now() + wait;
+        let mut observer = lock(&self.observer);
+        loop {
+            // Where no rank reads yet, nothing else keeps what comes next from being dropped.
+            if !lock(&self.stand_ins).is_empty() {
+                lock(&self.held).take_if(|held| held.version != version);
+            }
+            if self.is_over.load(Relaxed) || is_ending.load(Relaxed) {
+                return Err(Error::new(Kind::PeerMissing, "the agent ends"));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match observer.wait(version, Some(left.min(SLICE))) {
+                Ok(()) => return self.hold(&mut observer, version),
+                Err(e) if e.kind() == Kind::TimedOut && left.is_zero() => return Ok(Next::Waiting),
+                Err(e) if e.kind() == Kind::TimedOut => {}
+                Err(e) if e.kind() == Kind::VersionGone => {
+                    return Ok(Next::Dropped { oldest: observer.versions()?.start });
+                }
+                Err(e) if e.kind() == Kind::ProducerDied => return Ok(Next::Died(e.to_string())),
+                Err(e) if e.kind() == Kind::PeerMissing => {
+                    let has_ended = observer.latest().is_ok()
+                        && glance(&self.name).is_ok_and(|now| now.uuid == self.uuid);
+                    return match has_ended {
+                        true => Ok(Next::End(observer.attributes()?)),
+                        false => Ok(Next::Died(e.to_string())),
+                    };
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn hold(&self, observer: &mut Reader, version: u64) -> Result<Next> {
+        let attributes = observer.attributes()?;
+        let mut held = lock(&self.held);
+        if held.as_ref().is_none_or(|held| held.version != version) {
+            let mut opened = match observer.open_version(version) {
+                Err(e) if e.kind() == Kind::VersionGone => {
+                    return Ok(Next::Dropped { oldest: observer.versions()?.start });
+                }
+                opened => opened?,
+            };
+            *held = Some(Held::of(&mut opened, version)?);
+        }
+        let records = held.as_ref().expect("it is held").records.clone();
+        Ok(Next::Version(Version { records, attributes }))
+    }
+
+    /// Bytes of the version that is held.
+    fn read(&self, version: u64, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+        let held = lock(&self.held);
+        let held = held.as_ref().filter(|held| held.version == version).ok_or_else(|| {
+            Error::new(
+                Kind::VersionGone,
+                format!("version {version} of space {} is not held any more", self.name),
+            )
+        })?;
+        held.part(offset, bytes)
+    }
+
+    /// Brings the stand-ins to where the ranks are that read the mirror.
+    fn follow(&self, ranks: &[Rank]) {
+        let mut stand_ins = lock(&self.stand_ins);
+        if self.is_over.load(Relaxed) {
+            return;
+        }
+        let is_named =
+            |key: &(String, u32)| ranks.iter().any(|rank| (&rank.group, rank.rank) == (&key.0, key.1));
+        // Left, or died: for a group that keeps a cursor its stand-in leaves as it did.
+        stand_ins.retain(|key, _| is_named(key));
+        for rank in ranks {
+            let key = (rank.group.clone(), rank.rank);
+            if !stand_ins.contains_key(&key) {
+                match StandIn::join(&self.name, rank, &self.node) {
+                    Ok(stand_in) => {
+                        stand_ins.insert(key.clone(), stand_in);
+                    }
+                    Err(e) => eprintln!(
+                        "forebay-agent: rank {} of reader group {} on node {} cannot read space {}: {e}",
+                        rank.rank, rank.group, self.node, self.name
+                    ),
+                }
+            }
+            if let Some(stand_in) = stand_ins.get_mut(&key) {
+                stand_in.follow(rank.below, rank.ended);
+            }
+        }
+    }
+
+    fn end(&self) {
+        self.is_over.store(true, Relaxed);
+        lock(&self.stand_ins).clear();
+        *lock(&self.held) = None;
+    }
+}
+
+impl Held {
+    fn of(opened: &mut Reader, version: u64) -> Result<Held> {
+        let records = opened.records()?;
+        if records.len() > RECORDS_MAX {
+            return Err(Error::new(
+                Kind::TooMany,
+                format!("version {version} has too many records for another node"),
+            )
+            .with("records", records.len())
+            .with("records_max", RECORDS_MAX)
+            .hint("put fewer and larger arrays in a step"));
+        }
+        let (mut views, mut bytes) = (Vec::with_capacity(records.len()), 0);
+        for (index, record) in records.iter().enumerate() {
+            views.push((bytes, opened.record_view(index)?));
+            bytes += record.bytes;
+        }
+        Ok(Held { version, views, bytes, records: records.iter().map(RecordText::from).collect() })
+    }
+
+    fn part(&self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+        let end = offset.checked_add(bytes).filter(|end| *end <= self.bytes && bytes <= PART_BYTES_MAX);
+        let Some(end) = end else {
+            return Err(malformed("it asks for bytes that the version does not have")
+                .with("offset", offset)
+                .with("bytes", bytes)
+                .with("version_bytes", self.bytes));
+        };
+        let mut part = Vec::with_capacity(bytes as usize);
+        let first = self.views.partition_point(|(begin, _)| *begin <= offset).saturating_sub(1);
+        for (begin, view) in &self.views[first.min(self.views.len())..] {
+            if *begin >= end {
+                break;
+            }
+            let payload = view.bytes();
+            let from = offset.max(*begin) - begin;
+            let to = (end - begin).min(payload.len() as u64);
+            if from < to {
+                part.extend_from_slice(&payload[from as usize..to as usize]);
+            }
+        }
+        Ok(part)
+    }
+}
+
+/// A reader in the place of a rank on another node.
+pub struct StandIn {
+    /// None once it has seen the end of the stream.
+    reader: Option<Reader>,
+    size: u32,
+    /// The version of the open step.
+    open: Option<u64>,
+    /// It has ended every version below.
+    next: u64,
+}
+
+impl StandIn {
+    /// Joins the reader group of a space that is there, as a rank that reads on `node`.
+    ///
+    /// # Errors
+    /// Those of opening a reader.
+    pub fn join(name: &str, rank: &Rank, node: &str) -> Result<StandIn> {
+        let options = OpenOptions {
+            rank: Some(rank.rank),
+            size: Some(rank.size),
+            component: Some(stand_in_name(&rank.group, node)),
+            timeout: OPEN_TIMEOUT,
+            scope: Scope::Node,
+            ..OpenOptions::default()
+        };
+        let reader = Reader::stand_in(name, &options, &rank.group, absent_of(rank.absent.as_deref())?)?;
+        Ok(StandIn { reader: Some(reader), size: rank.size, open: None, next: 0 })
+    }
+
+    /// Ends every complete version below `below`; where the rank has `ended`, the stream as well.
+    pub fn follow(&mut self, below: u64, ended: bool) {
+        while let Some(reader) = &mut self.reader {
+            if let Some(version) = self.open {
+                if version >= below && !ended {
+                    return;
+                }
+                let _ = reader.end_step();
+                (self.open, self.next) = (None, version + 1);
+            }
+            if self.next >= below && !ended {
+                return;
+            }
+            match reader.begin_step(Some(Duration::ZERO)) {
+                Ok(Some(version)) => self.open = Some(version),
+                Ok(None) => self.reader = None,
+                // Not complete yet; or the writers died, which the rank learns from its mirror.
+                Err(_) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! The folder in which the agents of a job find each other: one that all nodes see.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `NODE.json` | the agent of a node: where it listens, which start it is ([`Card`]) |
+//! | `NODE.status` | what it does, every second ([`crate::status`]) |
+//! | `NODE.count` | how many agents the node has had |
+//! | `NODE.log` | what it says |
+//! | `authority.*`, `NODE.pem`, `NODE.key` | certificates ([`crate::authority`]) |
+//! | `stop` | all agents are to end |
+//!
+//! Guarantees: the folder has mode 0700 and its files 0600; files appear whole, by a rename. Not here: what is said
+//! over the network.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use forebay_space::{Error, Kind, Result};
+use forebay_tier::{own_directory, process};
+use serde::{Deserialize, Serialize};
+
+use crate::message::{other_protocol, PROTOCOL};
+
+const STOP_FILE: &str = "stop";
+const POLL: Duration = Duration::from_millis(20);
+/// A status that is older is that of an agent which is gone or stands still.
+const FRESH: Duration = Duration::from_secs(5);
+/// A name of a node or job is at most so long: it is part of file names and of names in messages.
+const NAME_BYTES_MAX: usize = 100;
+
+/// The folder of a job.
+#[derive(Clone, Debug)]
+pub struct Rendezvous {
+    path: PathBuf,
+    job: String,
+}
+
+/// What an agent says of itself in the folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Card {
+    /// Protocol that it speaks.
+    pub protocol: u32,
+    /// Version of the program.
+    pub version: String,
+    /// Its job.
+    pub job: String,
+    /// Its node.
+    pub node: String,
+    /// Which agent of the node, from 1.
+    pub incarnation: u64,
+    /// Where it listens: `tls/10.0.0.1:33445`.
+    pub endpoint: String,
+    /// Host name, for messages.
+    pub host: String,
+    /// Process id on its host.
+    pub pid: u32,
+}
+
+/// Checks the name of a node or a job.
+///
+/// # Errors
+/// [`Kind::Usage`].
+pub fn check_name(what: &str, name: &str) -> Result<()> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    match !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && !name.starts_with('.')
+        && name.bytes().all(is_plain)
+    {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Usage, format!("`{}` cannot name a {what}", name.escape_debug()))
+            .hint(format!(
+                "use 1 to {NAME_BYTES_MAX} letters, digits, `.`, `_` and `-`; the first is no `.`"
+            ))),
+    }
+}
+
+impl Rendezvous {
+    /// The folder at `path`, made where it is missing; the folder above it must be there.
+    ///
+    /// # Errors
+    /// [`Kind::PermissionDenied`]: it is not this user's alone; [`Kind::Io`].
+    pub fn make(path: &Path, job: &str) -> Result<Rendezvous> {
+        check_name("job", job)?;
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(e) if e.kind() != ErrorKind::AlreadyExists => {
+                return Err(Error::io(format!("cannot create the folder {}", path.display()), e)
+                    .hint("give a folder on a file system that all nodes of the job see"));
+            }
+            _ => {}
+        }
+        Self::open(path, job)
+    }
+
+    /// The folder at `path`, which is there.
+    ///
+    /// # Errors
+    /// [`Kind::PeerMissing`] without it; [`Kind::PermissionDenied`].
+    pub fn open(path: &Path, job: &str) -> Result<Rendezvous> {
+        let path = std::path::absolute(path)
+            .map_err(|e| Error::io(format!("cannot resolve the path {}", path.display()), e))?;
+        let hint = "the folder must be this user's alone: chmod 700 it, or give another one";
+        own_directory::check_own(&path, "is not used as the folder of a job", hint)?;
+        let meta = fs::metadata(&path).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => {
+                Error::new(Kind::PeerMissing, format!("there is no folder {}", path.display()))
+                    .hint("no agent of the job was started with it, or all have ended")
+            }
+            _ => Error::io(format!("cannot look at {}", path.display()), e),
+        })?;
+        if !meta.is_dir() || meta.mode() & 0o077 != 0 {
+            let fault = if meta.is_dir() { "other users may look into it" } else { "it is not a directory" };
+            return Err(
+                own_directory::refused(&path, "is not used as the folder of a job", fault, &meta).hint(hint)
+            );
+        }
+        Ok(Rendezvous { path, job: job.to_string() })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its job.
+    pub fn job(&self) -> &str {
+        &self.job
+    }
+
+    /// Whether a file is there.
+    pub fn has(&self, file: &str) -> bool {
+        self.path.join(file).exists()
+    }
+
+    /// Whether the folder is there.
+    pub fn is_there(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn read(&self, file: &str) -> Result<String> {
+        let path = self.path.join(file);
+        fs::read_to_string(&path).map_err(|e| Error::io(format!("cannot read {}", path.display()), e))
+    }
+
+    /// Puts a file in place, as a whole.
+    ///
+    /// # Errors
+    /// [`Kind::Io`]; [`Kind::TierFull`].
+    pub fn write(&self, file: &str, bytes: &[u8]) -> Result<()> {
+        let (path, new) =
+            (self.path.join(file), self.path.join(format!(".{file}.{}.new", std::process::id())));
+        let written = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)
+            .and_then(|mut out| out.write_all(bytes))
+            .and_then(|()| fs::rename(&new, &path));
+        written.map_err(|e| Error::io(format!("cannot write {}", path.display()), e))
+    }
+
+    /// Makes a file, unless it is there: whether it was made.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn make_new(&self, file: &str, bytes: &[u8]) -> Result<bool> {
+        let path = self.path.join(file);
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(mut out) => out
+                .write_all(bytes)
+                .map(|()| true)
+                .map_err(|e| Error::io(format!("cannot write {}", path.display()), e)),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(e) => Err(Error::io(format!("cannot make {}", path.display()), e)),
+        }
+    }
+
+    /// Removes a file, if it is there.
+    pub fn remove(&self, file: &str) {
+        let _ = fs::remove_file(self.path.join(file));
+    }
+
+    /// Which start of the node's agent this is.
+    ///
+    /// # Errors
+    /// [`Kind::NameInUse`]: an agent of this node is at work.
+    pub fn begin(&self, node: &str) -> Result<u64> {
+        if let (Some(card), Some(age)) = (self.card(node)?, self.status_age(node)) {
+            if age < FRESH && !has_gone(&card) {
+                return Err(Error::new(Kind::NameInUse, format!("node {node} has an agent already"))
+                    .with("host", card.host)
+                    .with("pid", card.pid)
+                    .hint("give each node its own name; `forebay agent stop` ends the agents of a job"));
+            }
+        }
+        let file = format!("{node}.count");
+        let before = if self.has(&file) { self.read(&file)?.trim().parse().unwrap_or(0) } else { 0 };
+        self.write(&file, format!("{}\n", before + 1).as_bytes())?;
+        Ok(before + 1)
+    }
+
+    /// How long ago an agent wrote its status.
+    pub fn status_age(&self, node: &str) -> Option<Duration> {
+        let written = fs::metadata(self.path.join(status_file(node))).ok()?.modified().ok()?;
+        // Clocks of two nodes may differ: what lies ahead is fresh.
+        Some(written.elapsed().unwrap_or_default())
+    }
+
+    /// The card of a node; None while it has none.
+    ///
+    /// # Errors
+    /// [`Kind::UnknownFormat`].
+    pub fn card(&self, node: &str) -> Result<Option<Card>> {
+        let file = card_file(node);
+        if !self.has(&file) {
+            return Ok(None);
+        }
+        let card: Card = serde_json::from_str(&self.read(&file)?).map_err(|e| {
+            Error::new(Kind::UnknownFormat, format!("{file} is not the card of an agent: {e}"))
+                .with("folder", self.path.display())
+                .hint("all agents of a job must be of the same version of Forebay")
+        })?;
+        match card {
+            card if card.protocol != PROTOCOL => Err(other_protocol(node, card.protocol)),
+            card if card.job != self.job => Err(Error::new(
+                Kind::Usage,
+                format!("{} is the folder of job {}", self.path.display(), card.job),
+            )
+            .with("job", &self.job)
+            .hint("give each job its own folder")),
+            card => Ok(Some(card)),
+        }
+    }
+
+    /// The nodes that have a card.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn nodes(&self) -> Result<Vec<String>> {
+        let failed = |e| Error::io(format!("cannot list {}", self.path.display()), e);
+        let mut nodes = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+            nodes
+                .extend(name.strip_suffix(".json").filter(|node| !node.starts_with('.')).map(str::to_string));
+        }
+        nodes.sort();
+        Ok(nodes)
+    }
+
+    /// Waits until all `nodes` have a card, or `is_over`.
+    ///
+    /// # Errors
+    /// [`Kind::PeerMissing`] at the deadline, naming those that have none.
+    pub fn wait_for(
+        &self,
+        nodes: &[String],
+        timeout: Duration,
+        is_over: impl Fn() -> bool,
+    ) -> Result<BTreeMap<String, Card>> {
+        let deadline = Instant::now() + timeout;
+        let mut cards = BTreeMap::new();
+        loop {
+            for node in nodes {
+                if !cards.contains_key(node) {
+                    cards.extend(self.card(node)?.map(|card| (node.clone(), card)));
+                }
+            }
+            let missing: Vec<&str> =
+                nodes.iter().map(String::as_str).filter(|node| !cards.contains_key(*node)).collect();
+            if missing.is_empty() {
+                return Ok(cards);
+            }
+            if Instant::now() >= deadline || is_over() {
+                return Err(Error::new(Kind::PeerMissing, "not all nodes of the job have an agent")
+                    .with("missing", missing.join(", "))
+                    .with("folder", self.path.display())
+                    .hint("start an agent on each node, with the same --nodes and a --rendezvous that all nodes see"));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Asks all agents to end.
+    ///
+    /// # Errors
+    /// [`Kind::Io`].
+    pub fn ask_to_stop(&self) -> Result<()> {
+        self.make_new(STOP_FILE, b"").map(drop)
+    }
+
+    /// Whether all agents are to end.
+    pub fn is_stopping(&self) -> bool {
+        self.has(STOP_FILE)
+    }
+
+    /// Removes what agents that are gone have left, and the folder if nothing else is in it.
+    pub fn remove_all(&self) {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        for entry in entries {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let ends = [".json", ".status", ".count", ".log", ".pem", ".key", ".lock", ".new"];
+            if name == STOP_FILE || ends.iter().any(|end| name.ends_with(end)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// Whether an agent of this host has no process any more.
+fn has_gone(card: &Card) -> bool {
+    card.host == process::host_name() && !Path::new(&format!("/proc/{}", card.pid)).exists()
+}
+
+/// File of a node's card.
+pub fn card_file(node: &str) -> String {
+    format!("{node}.json")
+}
+
+/// File of a node's status.
+pub fn status_file(node: &str) -> String {
+    format!("{node}.status")
+}
+
+/// File of what a node's agent says.
+pub fn log_file(node: &str) -> String {
+    format!("{node}.log")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, Rendezvous) {
+        let above = tempfile::tempdir().unwrap();
+        let at = Rendezvous::make(&above.path().join("job"), "j").unwrap();
+        (above, at)
+    }
+
+    fn card(node: &str) -> Card {
+        Card {
+            protocol: PROTOCOL,
+            version: "0".into(),
+            job: "j".into(),
+            node: node.into(),
+            incarnation: 1,
+            endpoint: "tls/127.0.0.1:1".into(),
+            host: "h".into(),
+            pid: 1,
+        }
+    }
+
+    fn put(at: &Rendezvous, card: &Card) {
+        at.write(&card_file(&card.node), &serde_json::to_vec(card).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn the_folder_and_its_files_are_one_users_alone() {
+        let (_above, at) = folder();
+        at.write("n0.key", b"secret").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(at.path()), mode(&at.path().join("n0.key"))), (0o700, 0o600));
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(at.path(), open).unwrap();
+        assert_eq!(Rendezvous::open(at.path(), "j").unwrap_err().kind(), Kind::PermissionDenied);
+    }
+
+    #[test]
+    fn agents_wait_for_each_other_and_name_who_is_missing() {
+        let (_above, at) = folder();
+        let nodes = ["n0".to_string(), "n1".to_string()];
+        put(&at, &card("n0"));
+        let error = at.wait_for(&nodes, Duration::from_millis(50), || false).unwrap_err();
+        assert_eq!(error.kind(), Kind::PeerMissing);
+        assert!(error.to_string().contains("missing=n1"), "{error}");
+        put(&at, &card("n1"));
+        assert_eq!(at.wait_for(&nodes, Duration::from_secs(5), || false).unwrap()["n1"], card("n1"));
+    }
+
+    #[test]
+    fn cards_of_another_job_or_protocol_are_refused() {
+        let (_above, at) = folder();
+        put(&at, &Card { job: "other".into(), ..card("n0") });
+        assert_eq!(at.card("n0").unwrap_err().kind(), Kind::Usage);
+        put(&at, &Card { protocol: PROTOCOL + 1, ..card("n0") });
+        let error = at.card("n0").unwrap_err();
+        assert!(error.kind() == Kind::UnknownFormat && error.to_string().contains("node n0"), "{error}");
+    }
+
+    #[test]
+    fn a_node_has_one_agent() {
+        let (_above, at) = folder();
+        assert_eq!(at.begin("n0").unwrap(), 1);
+        put(&at, &card("n0"));
+        assert_eq!(at.begin("n0").unwrap(), 2, "it left no status: it is gone");
+        at.write(&status_file("n0"), b"{}").unwrap();
+        let error = at.begin("n0").unwrap_err();
+        assert_eq!(error.kind(), Kind::NameInUse);
+    }
+
+    #[test]
+    fn names_are_plain() {
+        check_name("node", "n0.cluster-a_b").unwrap();
+        for name in ["", ".n", "n/0", "n 0", "n*", &"n".repeat(101)] {
+            assert_eq!(check_name("node", name).unwrap_err().kind(), Kind::Usage, "{name}");
+        }
+    }
+}

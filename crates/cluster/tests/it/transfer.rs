@@ -1,0 +1,105 @@
+//! What readers of another node see is what readers of the writers' node see.
+
+use serde_json::json;
+
+use crate::bed::{left_in, Bed};
+
+#[test]
+fn versions_are_the_same_byte_for_byte() {
+    let bed = Bed::new(2);
+    let readers = json!([["here", 1], ["there", 1]]);
+    // Larger than one part of a transfer, and no multiple of anything.
+    let large = (5 << 20) + 13;
+    let writer = bed.nodes[0].run(
+        "write",
+        json!({ "ranks": 3, "steps": 4, "large": large, "quota": 256 << 20, "readers": readers }),
+    );
+    let here = bed.nodes[0].run("read", json!({ "component": "here" }));
+    let mut there = bed.nodes[1].run("read", json!({ "component": "there" }));
+    assert_eq!(there.line("open"), "");
+    let (here, there) = (here.lines("version"), there.lines("version"));
+    assert_eq!(here.len(), 4);
+    assert_eq!(here, there);
+    writer.lines("put");
+    bed.stop();
+}
+
+#[test]
+fn groups_of_several_ranks_see_every_version() {
+    let bed = Bed::new(2);
+    let readers = json!([["a", 2], ["b", 1]]);
+    let steps = 12;
+    let writer = bed.nodes[0]
+        .run("write", json!({ "ranks": 3, "steps": steps, "quota": 8 << 20, "readers": readers }));
+    let read = |component: &str, rank: u32, size: u32, pause_ms: u64| {
+        let with = json!({ "component": component, "rank": rank, "size": size, "pause_ms": pause_ms });
+        bed.nodes[1].run("read", with)
+    };
+    let all = [read("a", 0, 2, 0), read("a", 1, 2, 30), read("b", 0, 1, 5)];
+    let all: Vec<Vec<String>> = all.into_iter().map(|reader| reader.lines("version")).collect();
+    assert_eq!(all[0].len(), steps);
+    assert!(all.iter().all(|versions| *versions == all[0]), "{all:?}");
+    writer.lines("put");
+    bed.stop();
+}
+
+#[test]
+fn ranks_of_a_group_may_be_on_several_nodes() {
+    let bed = Bed::new(3);
+    let writer = bed.nodes[0]
+        .run("write", json!({ "steps": 20, "quota": 4 << 20, "large": 1 << 18, "readers": [["a", 3]] }));
+    let ranks: Vec<_> = (0..3u32)
+        .map(|rank| {
+            bed.nodes[rank as usize].run("read", json!({ "component": "a", "rank": rank, "size": 3 }))
+        })
+        .collect();
+    let seen: Vec<Vec<String>> = ranks.into_iter().map(|rank| rank.lines("version")).collect();
+    assert_eq!(seen[0].len(), 20);
+    assert!(seen.iter().all(|versions| *versions == seen[0]), "{seen:?}");
+    writer.lines("put");
+    bed.stop();
+}
+
+#[test]
+fn a_reader_that_comes_late_begins_at_the_versions_that_are_there() {
+    let bed = Bed::new(2);
+    let mut writer = bed.nodes[0].run("write", json!({ "steps": 9, "retention": "last:2", "end": "wait" }));
+    writer.line("waiting");
+    let mut reader = bed.nodes[1].run("read", json!({ "timeout_s": 3 }));
+    assert!(reader.line("version").starts_with("7 "));
+    assert!(reader.line("version").starts_with("8 "));
+    let error = reader.line("error");
+    assert!(error.contains("TimedOut"), "{error}");
+    writer.kill();
+    forebay_space::destroy(&format!("{}/heat", bed.nodes[0].dir.path().display())).unwrap();
+    bed.stop();
+}
+
+#[test]
+fn a_space_goes_when_it_was_read_to_its_end() {
+    let bed = Bed::new(2);
+    let reader = bed.nodes[1].run("read", json!({}));
+    let writer = bed.nodes[0].run("write", json!({ "steps": 5 }));
+    let mut reader = reader;
+    assert_eq!(reader.line("end"), "0");
+    assert!(reader.wait().success());
+    writer.lines("put");
+    for node in &bed.nodes {
+        crate::bed::until("the space is gone", || !left_in(node.dir.path()).contains(&"heat".to_string()));
+    }
+    bed.stop();
+}
+
+#[test]
+fn a_name_can_be_used_again() {
+    let bed = Bed::new(2);
+    for _ in 0..2 {
+        let reader = bed.nodes[1].run("read", json!({}));
+        let writer = bed.nodes[0].run("write", json!({ "steps": 3 }));
+        assert_eq!(reader.lines("version").len(), 3);
+        writer.lines("put");
+        let is_gone = || bed.nodes.iter().all(|node| !left_in(node.dir.path()).contains(&"heat".to_string()));
+        crate::bed::until("the space is gone", is_gone);
+    }
+    bed.stop();
+}

@@ -1,0 +1,106 @@
+//! The ranks that read a space, and how far each has come: for programs that read for them elsewhere.
+//!
+//! Guarantees: looking is a few loads a rank and changes nothing. Not here: whole spaces (`inspect.rs`).
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_config::Absent;
+use forebay_tier::Result;
+
+use crate::control::{group, member, HOLDS_NOTHING};
+use crate::open::attach::Attachment;
+use crate::open::create::attach;
+use crate::open::groups::{policy_of, readers_of, registered_groups};
+
+/// One rank of a reader group.
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReaderRank {
+    /// Its group.
+    pub group: String,
+    /// Ranks of the group.
+    pub size: u32,
+    /// The rank.
+    pub rank: u32,
+    /// Of a group that keeps a cursor, what writers do while it is away.
+    pub absent: Option<Absent>,
+    /// Its process; None: none reads as this rank now.
+    pub pid: Option<u32>,
+    /// It has released every version below this one.
+    pub below: u64,
+    /// Whether it has seen the end of the stream.
+    pub ended: bool,
+}
+
+/// A hold on a space from outside; it is no member, and no process waits for it.
+#[doc(hidden)]
+pub struct ReaderRanks {
+    space: Arc<Attachment>,
+}
+
+impl ReaderRanks {
+    /// Of a space that is there. Errors: those of [`crate::inspect`].
+    pub fn open(name: &str) -> Result<ReaderRanks> {
+        Ok(ReaderRanks { space: attach(name)? })
+    }
+
+    /// Ranks that read now, and those that have seen the end.
+    pub fn now(&self) -> Vec<ReaderRank> {
+        let control = &self.space.control;
+        let mut out = Vec::new();
+        for index in registered_groups(control) {
+            let mut ranks: Vec<ReaderRank> = readers_of(control, index)
+                .filter(|slot| self.space.is_alive(*slot))
+                .map(|slot| {
+                    let word = |field| control.member(slot, field).load(Acquire);
+                    let rank = (word(member::RANK) >> 32) as u32;
+                    let below = Some(word(member::CURSOR)).filter(|cursor| *cursor != HOLDS_NOTHING);
+                    self.rank(index, rank, Some(word(member::PID) as u32), below.unwrap_or(0))
+                })
+                .collect();
+            for rank in 0..control.group_size(index) {
+                let is_known = ranks.iter().any(|known| known.rank == rank);
+                if !is_known && control.group_bit(index, group::ENDED, rank) {
+                    ranks.push(self.rank(index, rank, None, control.complete()));
+                }
+            }
+            out.extend(ranks);
+        }
+        out
+    }
+
+    fn rank(&self, index: usize, rank: u32, pid: Option<u32>, below: u64) -> ReaderRank {
+        let control = &self.space.control;
+        ReaderRank {
+            group: control.group_name(index),
+            size: control.group_size(index),
+            rank,
+            absent: policy_of(control, index),
+            pid,
+            below,
+            ended: control.group_bit(index, group::ENDED, rank),
+        }
+    }
+
+    /// Whether the space was removed.
+    pub fn is_removed(&self) -> bool {
+        self.space.control.is_removed()
+    }
+
+    /// Whether a live process has the space open.
+    pub fn has_members(&self) -> bool {
+        (0..self.space.control.members_high()).any(|slot| self.space.is_alive(slot))
+    }
+
+    /// A count that rises when a rank releases a version, comes or goes. Read it before [`ReaderRanks::now`].
+    pub fn changes(&self) -> u32 {
+        self.space.control.free_space().load(Relaxed)
+    }
+
+    /// Sleeps while [`ReaderRanks::changes`] is `seen`, at most `timeout`.
+    pub fn wait(&self, seen: u32, timeout: Duration) {
+        self.space.control.wait_free_space(seen, timeout);
+    }
+}
