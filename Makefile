@@ -23,7 +23,7 @@ help:
 	@echo 'make wheel            the Python package with the command inside: target/wheels'
 	@echo 'make static           the command as one static file'
 	@echo 'make docs             the book: target/book (needs mdbook; docs/src reads well without)'
-	@echo 'make install PREFIX=  command, C library, header, completions, man pages; LAB=1: the lab, AGENT=1: forebay-agent, too'
+	@echo 'make install PREFIX=  command, C library, header, completions, man pages; LAB=1, AGENT=1: lab, agent, too'
 	@echo 'make clean            everything that was built'
 
 # The last line is the path of the report, relative to the clone.

@@ -181,11 +181,8 @@ impl Agent {
         let cards = at.wait_for(&options.nodes, left(), is_over)?;
         // One side of each pair connects; who comes again connects to all.
         let is_asked = |node: &String| *node < options.node || card.incarnation > 1;
-        let others = options
-            .others()
-            .filter(|node| is_asked(*node))
-            .map(|node| cards[node].endpoint.clone())
-            .collect();
+        let others =
+            options.others().filter(|node| is_asked(node)).map(|node| cards[node].endpoint.clone()).collect();
         let owner = Arc::new(Owner::new(&options.node));
         let connecting = Connecting {
             job: &options.job,

@@ -1,8 +1,8 @@
 //! The certificates of a job: an authority that its first agent makes, and a certificate for each agent.
 //!
-//! Guarantees: keys are in files of mode 0600 in the job's folder, which is one user's alone; whoever can read that
-//! folder is of the job, and nobody else is. A certificate of another job, or none, is refused by both sides of a
-//! connection ([`crate::link`]). Not here: where the folder lies ([`crate::rendezvous`]).
+//! Guarantees: keys are in files of mode 0600 in the job's folder, which is one user's alone: a process that can read
+//! that folder is of the job, and no other one is. A certificate of another job, or none, is refused by both sides of
+//! a connection ([`crate::link`]). Not here: where the folder lies ([`crate::rendezvous`]).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

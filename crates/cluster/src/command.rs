@@ -72,7 +72,7 @@ struct Start {
     /// Where to listen, as tls/10.0.0.1:0; port 0 is any. Without it: the address of this host's name.
     #[arg(long, value_name = "ENDPOINT")]
     listen: Option<Listen>,
-    /// Permit plain TCP: whoever is on the network can read and change what the agents exchange.
+    /// Permit plain TCP: all on the network can read and change what the agents exchange.
     #[arg(long)]
     trusted_fabric: bool,
     /// An agent that says nothing for so long is lost.

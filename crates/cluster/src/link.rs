@@ -1,9 +1,9 @@
 //! The connections between the agents of a job: who lives, requests and answers.
 //!
 //! Guarantees: agents connect to the endpoints in the job's folder and to nothing else; both sides show a certificate
-//! of the job's authority, unless the fabric is trusted. Each request has a time limit, and ends at once when the agent
-//! it is for is gone. An agent that says nothing for the lease counts as lost, also when it goes on later: who depended on
-//! it sees by the count of losses ([`Peers::losses`]).
+//! of the job's authority, unless the fabric is trusted. Each request has a time limit, and ends at once when the
+//! agent it is for is gone. An agent that says nothing for the lease counts as lost, also when it goes on later: what
+//! depended on it sees it by the count of losses ([`Peers::losses`]).
 //! Not here: what is asked (`message.rs`), and what an answer means.
 
 use std::collections::BTreeMap;

@@ -505,6 +505,6 @@ fn own_ranks(now: &[ReaderRank], elsewhere: &BTreeMap<Place, StandIn>) -> Vec<Ra
 
 fn set_attributes(writer: &mut Writer, attributes: &Attributes) -> Result<()> {
     let known = writer.attributes()?;
-    let new = attributes.iter().filter(|(key, value)| known.get(*key) != Some(*value));
-    new.map(|(key, value)| writer.set_attribute(key, value)).collect()
+    let mut new = attributes.iter().filter(|(key, value)| known.get(*key) != Some(*value));
+    new.try_for_each(|(key, value)| writer.set_attribute(key, value))
 }

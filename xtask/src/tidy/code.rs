@@ -23,6 +23,7 @@ const CLOCK_PATHS: &[&str] = &[
     "crates/tier/",
     "crates/space/",
     "crates/checkpoint/",
+    "crates/cluster/",
     "crates/flow/",
     "crates/cli/",
     "crates/python/",
