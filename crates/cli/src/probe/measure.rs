@@ -161,7 +161,7 @@ fn text(profile: &Profile, out: &Output) -> String {
         table.add_row(cells(tier, &row(tier), &mut marks));
     }
     text += &table_text(&table);
-    text += "\nbandwidths in GB/s or thousand operations/s (k), @ the fewest threads (t) or requests under way (q)\n\
+    text += "\nbandwidths in GB/s or thousand operations/s (k), @ the fewest threads (t) or requests in flight (q)\n\
              that reach 95 % of them; ± how far a round of the probe is from them; idle, loaded, persist: median /\n\
              99 % of a time\n";
     let notes =
