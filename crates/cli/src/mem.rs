@@ -69,8 +69,8 @@ pub struct Args {
     /// Minimum size of allocations that are stored on the tier.
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size)]
     threshold: u64,
-    /// Unit to which allocations are rounded up, a power of two from 4KiB to 2MiB; with engine userfault also the unit of
-    /// transfer.
+    /// Unit to which allocations are rounded up, a power of two from 4KiB to 2MiB; with engine userfault also the unit
+    /// of transfer.
     #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size)]
     tile: u64,
     /// Limit of one process on the tier [default: 64 times the budget, or the free space].
