@@ -35,7 +35,7 @@ const FILES: [(&str, &str); 4] = [
 )]
 pub struct Args {
     /// Directory for the programs and the run.
-    #[arg(default_value = "forebay-demo")]
+    #[arg(value_name = "DIRECTORY", default_value = "forebay-demo")]
     folder: PathBuf,
     /// No progress.
     #[arg(long, short)]
