@@ -26,11 +26,12 @@ help:
 	@echo 'make install PREFIX=  command, C library, header, completions, man pages; LAB=1, AGENT=1: lab, agent, too'
 	@echo 'make clean            everything that was built'
 
-# The last line is the path of the report, relative to the clone.
+# Without object stores, whose HTTP and TLS take a third of the build. The last line is the path of the report, relative
+# to the clone.
 demo:
 ifndef BUILT
 	@echo 'building the forebay command and the demo (the first time takes minutes)' >&2
-	@$(CARGO) build --release --quiet --package forebay-cli --package gray-scott
+	@$(CARGO) build --release --quiet --package forebay-cli --package gray-scott --no-default-features
 endif
 	@PATH="$(abspath $(TARGET))/release:$$PATH" $(FOREBAY) run $(DEMO_WORKFLOW) \
 	  --out runs/demo-$$(date +%Y%m%d-%H%M%S)-$$$$ --report --open

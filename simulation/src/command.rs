@@ -19,6 +19,8 @@ const POINTS_MAX: u64 = 20_000_000;
 const PRESSURE_KILLS: u32 = 3;
 /// Stops there.
 const PRESSURE_STOPS: u32 = 2;
+/// Power cuts there, in a run that has some.
+const PRESSURE_CUTS: u32 = 2;
 
 /// Orders of events that a smaller run is tried with.
 const SCHEDULES: u64 = 60;
@@ -349,6 +351,7 @@ fn settings(seed: u64, arguments: &Arguments, dangers: &Dangers, cast: &dyn Debu
         pressure: Pressure {
             kills: if dangers.kills > 0 { PRESSURE_KILLS } else { 0 },
             stops: if dangers.stops > 0 { PRESSURE_STOPS } else { 0 },
+            cuts: if dangers.cuts > 0 { PRESSURE_CUTS } else { 0 },
         },
     }
 }

@@ -95,7 +95,7 @@ impl Fate {
         if exit.is_some() {
             self.fuse = None;
         }
-        exit == Some(Exit::Killed)
+        process::power_fails() || exit == Some(Exit::Killed)
     }
 }
 

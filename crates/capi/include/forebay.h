@@ -477,7 +477,7 @@ const char *fb_error_name(int code);
 /**
  * The exit status that a program which ends with this code should have, so that scripts can tell errors
  * apart: 0 for FB_OK and the other statuses, 2 usage, 3 not possible here, 4 a component failed, 5
- * permission missing, 6 capacity, 7 timed out or peer missing, 8 data check failed, 70 internal. Does not
+ * permission denied, 6 out of space, 7 timed out or peer missing, 8 data check failed, 70 internal. Does not
  * block, cannot fail.
  */
 int fb_exit_code(int code);
@@ -524,8 +524,9 @@ int fb_options_new(fb_options **options);
  *   "/scratch/me,quota=20GiB", several separated by ";".
  * - "when_full" ("block", "spill", "drop_oldest", "error"; default: spill with lower tiers, else block;
  *   FOREBAY_WHEN_FULL): What happens when a new space is full. "block": writers wait until their deadline;
- *   "spill": older data are moved to a lower tier; "drop_oldest": the oldest complete versions that no reader
- *   holds are dropped, read or not; "error": the put fails at once.
+ *   "spill": older data are moved to a lower tier; "drop_oldest": complete versions are dropped, oldest first,
+ *   read or not, up to the first that a reader holds (an open step, a view), and beyond that writers wait;
+ *   "error": the put fails at once.
  * - "segment" (bytes, as 512MiB; default: grows with the lane; FOREBAY_SEGMENT): Bytes that a writer allocates
  *   at once. Without it: as much as it already has, from 256 KiB to 64 MiB or a quarter of its share of the
  *   quota.
@@ -533,7 +534,7 @@ int fb_options_new(fb_options **options);
  *   "none": not by Forebay; "epoch": once per version, before it is complete; "write": with every store.
  * - "retention" ("released", "last:K", "forever"; default: released; FOREBAY_RETENTION): When a complete
  *   version is dropped. "released": when all registered readers have released it; "last:K": when K newer
- *   versions are complete; "forever": never.
+ *   versions are complete and no reader holds it or an older one; "forever": never.
  * - "checksum" ("true", "false"; default: true; FOREBAY_CHECKSUM): CRC-32C of every payload. Can be turned off
  *   at horizon "none" only.
  *
@@ -1172,7 +1173,7 @@ int fb_array_open(fb_pool *pool,
 int fb_array_info(const fb_array *array, uint64_t *bytes, size_t *tile, uint64_t *tiles, const char **method);
 
 /**
- * Copies `bytes` bytes of the array from `offset` on to `data`, reading ahead with many requests under way.
+ * Copies `bytes` bytes of the array from `offset` on to `data`, reading ahead with many requests in flight.
  * Blocks until they are there. FB_BOX_OUTSIDE_SHAPE, or what the read failed with: `data` then holds anything.
  */
 int fb_array_read(const fb_array *array,
@@ -1192,7 +1193,7 @@ int fb_array_write(fb_array *array,
 
 /**
  * Copies the `number` items of `item` bytes each that `indices` names (item i begins at byte i * item) to
- * `data`, one behind the other, with many requests under way. Blocks until they are there. The errors of
+ * `data`, one behind the other, with many requests in flight. Blocks until they are there. The errors of
  * fb_array_read.
  */
 int fb_array_gather(const fb_array *array, const uint64_t *indices, size_t number, size_t item, void *data);

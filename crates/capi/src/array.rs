@@ -202,7 +202,7 @@ pub unsafe extern "C" fn fb_array_info(
     })
 }
 
-/// Copies `bytes` bytes of the array from `offset` on to `data`, reading ahead with many requests under way.
+/// Copies `bytes` bytes of the array from `offset` on to `data`, reading ahead with many requests in flight.
 /// Blocks until they are there. FB_BOX_OUTSIDE_SHAPE, or what the read failed with: `data` then holds anything.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_read(
@@ -238,7 +238,7 @@ pub unsafe extern "C" fn fb_array_write(
 }
 
 /// Copies the `number` items of `item` bytes each that `indices` names (item i begins at byte i * item) to
-/// `data`, one behind the other, with many requests under way. Blocks until they are there. The errors of
+/// `data`, one behind the other, with many requests in flight. Blocks until they are there. The errors of
 /// fb_array_read.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_gather(

@@ -73,8 +73,9 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
 ///   "/scratch/me,quota=20GiB", several separated by ";".
 /// - "when_full" ("block", "spill", "drop_oldest", "error"; default: spill with lower tiers, else block;
 ///   FOREBAY_WHEN_FULL): What happens when a new space is full. "block": writers wait until their deadline;
-///   "spill": older data are moved to a lower tier; "drop_oldest": the oldest complete versions that no reader
-///   holds are dropped, read or not; "error": the put fails at once.
+///   "spill": older data are moved to a lower tier; "drop_oldest": complete versions are dropped, oldest first,
+///   read or not, up to the first that a reader holds (an open step, a view), and beyond that writers wait;
+///   "error": the put fails at once.
 /// - "segment" (bytes, as 512MiB; default: grows with the lane; FOREBAY_SEGMENT): Bytes that a writer allocates
 ///   at once. Without it: as much as it already has, from 256 KiB to 64 MiB or a quarter of its share of the
 ///   quota.
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
 ///   "none": not by Forebay; "epoch": once per version, before it is complete; "write": with every store.
 /// - "retention" ("released", "last:K", "forever"; default: released; FOREBAY_RETENTION): When a complete
 ///   version is dropped. "released": when all registered readers have released it; "last:K": when K newer
-///   versions are complete; "forever": never.
+///   versions are complete and no reader holds it or an older one; "forever": never.
 /// - "checksum" ("true", "false"; default: true; FOREBAY_CHECKSUM): CRC-32C of every payload. Can be turned off
 ///   at horizon "none" only.
 ///

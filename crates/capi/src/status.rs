@@ -63,7 +63,7 @@ pub extern "C" fn fb_error_name(code: c_int) -> *const c_char {
 
 /// The exit status that a program which ends with this code should have, so that scripts can tell errors
 /// apart: 0 for FB_OK and the other statuses, 2 usage, 3 not possible here, 4 a component failed, 5
-/// permission missing, 6 capacity, 7 timed out or peer missing, 8 data check failed, 70 internal. Does not
+/// permission denied, 6 out of space, 7 timed out or peer missing, 8 data check failed, 70 internal. Does not
 /// block, cannot fail.
 #[no_mangle]
 pub extern "C" fn fb_exit_code(code: c_int) -> c_int {

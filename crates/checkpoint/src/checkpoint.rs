@@ -25,7 +25,7 @@ use crate::level::keep::check_metric;
 use crate::level::load::Wanted;
 use crate::level::{arrange, Level, LevelInfo, Piece};
 use crate::options::Asked;
-use crate::place::{is_pattern, make_own, of_node, Directory, Objects, Own, Place};
+use crate::place::{is_pattern, make_own, object_store, of_node, Directory, Own, Place};
 use crate::restore::{Restored, Search};
 use crate::run::memory::attend;
 use crate::run::{Comer, Run};
@@ -466,7 +466,7 @@ fn level(
     counts: &Arc<FaultCounts>,
 ) -> Result<(Level, Option<Arc<Directory>>)> {
     if info.tier == TierKind::Object {
-        let place = Arc::new(Objects::of_url(&info.dir.to_string_lossy(), options.timeout)?);
+        let place = object_store(&info.dir.to_string_lossy(), options.timeout)?;
         return Ok((Level { packing: info.packing, ..Level::new(place, info.keep) }, None));
     }
     let nodes = is_pattern(&info.dir)?;

@@ -1,4 +1,4 @@
-//! `forebay advise`: which way to run a workflow is best on a node, why, how sure that is, and what would flip it.
+//! `forebay advise`: which plan of a workflow is best on a node, why, how sure that is, and what changes the choice.
 //!
 //! Guarantees: nothing is started. The inputs come from runs that were recorded, the tiers from a profile; every time
 //! on the screen is *predicted*, with its error bar. Not here: the scoring (`flow::advise`), the model (`model`).
@@ -26,7 +26,7 @@ const SHOWN: usize = 8;
 /// Flips that are shown.
 const FLIPS: usize = 3;
 
-/// Say how a workflow is best run: which plan, why, how sure, and what would flip it.
+/// Find the best plan for a workflow: which, why, how sure, and what changes the choice.
 ///
 /// What the components do is taken from earlier runs of the workflow, what the tiers deliver from the newest saved
 /// profile, or a shipped platform for a node one does not have. Everything shown is predicted.
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "RUN")]
     from: Option<PathBuf>,
     /// Profile whose tiers to use: a saved one, a file, or a platform [default: the newest saved].
-    #[arg(long, alias = "platform", value_name = "PROFILE")]
+    #[arg(long, visible_alias = "platform", value_name = "PROFILE")]
     profile: Option<String>,
     /// What plans are ranked by.
     #[arg(long, value_enum, default_value_t = For::Makespan)]
@@ -225,7 +225,8 @@ pub fn choose(workflow: &Path, profile: Option<&str>, steps: Option<u32>) -> Res
             let line = format!("{}: {}; {}", plan.plan, plan.decision.reasons[0], plan.decision.reasons[1]);
             Ok(Chosen { plan: Some(plan), trials, line })
         }
-        Err(e) if matches!(e.kind(), Kind::NotPossibleHere | Kind::UnknownComponent) => {
+        // A profile that was named and is not there is the user's mistake.
+        Err(e) if matches!(e.kind(), Kind::NotPossibleHere | Kind::UnknownComponent) && profile.is_none() => {
             Ok(Chosen::nothing(format!("it runs as configured: {e}")))
         }
         Err(e) => Err(e),

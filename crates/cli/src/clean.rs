@@ -19,7 +19,7 @@ use crate::output::{schema, Output, Tone};
                         checkpoint that was named is in use."
 )]
 pub struct Args {
-    /// Short names or paths; without any, all spaces of this user.
+    /// Short names or paths; without any, all spaces below FOREBAY_DIR (not those opened by a path).
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Only spaces whose processes died; finished ones stay.

@@ -30,12 +30,12 @@ const FILES: [(&str, &str); 4] = [
 /// Run a small Gray-Scott simulation in Python, with an analysis and pictures beside it; ends with a report.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Needs the Python package and NumPy. The programs are written to the folder first: read them, change \
-                  them, and run them again by forebay run FOLDER/workflow.toml, or by this command."
+    after_help = "Needs the Python package and NumPy. The programs are written to the directory first: read them, \
+                  change them, and run them again by forebay run DIRECTORY/workflow.toml, or by this command."
 )]
 pub struct Args {
-    /// Folder for the programs and the run.
-    #[arg(default_value = "forebay-demo")]
+    /// Directory for the programs and the run.
+    #[arg(value_name = "DIRECTORY", default_value = "forebay-demo")]
     folder: PathBuf,
     /// No progress.
     #[arg(long, short)]

@@ -10,7 +10,7 @@ use forebay_tier::Result;
 
 use crate::command::not_parsed;
 
-/// Become a rank's program on the processors that a plan gives it.
+/// Execute a rank's program on the processors that a plan assigns to it.
 ///
 /// For jobs of a job manager, after its launcher: srun, flux run or mpiexec start this command once a rank, and it
 /// takes the rank's number on the node from what they say. Variables that tell a program of its channels are set from

@@ -13,7 +13,7 @@ use crate::output::{schema, Output};
 /// Write a commented workflow file to start from.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// File to write, or the folder to write workflow.toml in; `-` prints it.
+    /// File to write, or the directory to write workflow.toml in; `-` prints it.
     #[arg(default_value = DEFAULT_FILE)]
     file: PathBuf,
 }

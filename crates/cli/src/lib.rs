@@ -2,7 +2,7 @@
 //!
 //! Guarantees: [`main_with`] never ends the process itself and never panics; data goes to stdout, everything
 //! else to stderr; the result is the exit status of the design: 0 ok, 2 usage, 3 not possible here, 4 a
-//! component failed, 5 permission missing, 6 capacity, 7 timed out or peer missing, 8 data check failed, 70
+//! component failed, 5 permission denied, 6 out of space, 7 timed out or peer missing, 8 data check failed, 70
 //! internal, 128+n signal. One file per verb; what verbs share is in `command`. No verb knows a file format.
 #![forbid(unsafe_code)]
 

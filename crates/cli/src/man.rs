@@ -13,7 +13,7 @@ use crate::output::{schema, Output};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  forebay man ~/.local/share/man/man1\n  forebay man | man -l -")]
 pub struct Args {
-    /// Folder to write the pages in; without one, the first page is printed.
+    /// Directory to write the pages in; without one, the first page is printed.
     dir: Option<PathBuf>,
 }
 

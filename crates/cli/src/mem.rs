@@ -50,32 +50,33 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Each so many of these looks are at its memory, after as many at the beginning.
 const LOOKS_EACH: u64 = 10;
 
-/// Run a program whose big allocations live on a tier, with a fixed budget of memory.
+/// Run a program whose large allocations are stored on a tier, within a memory budget.
 ///
 /// Allocations of --threshold and more (malloc, calloc, realloc, aligned ones, anonymous mmap) of the program and of
-/// all that it starts lie in files without names on the tier; only --dram of all of them together is in memory. The
-/// program must be dynamically linked and needs no change. What is smaller stays in ordinary memory, on top.
+/// all that it starts are stored in unnamed files on the tier; about --dram of all of them together is in memory. The
+/// program must be dynamically linked and needs no change. Smaller allocations stay in ordinary memory, in addition.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: forebay mem --dram 1GiB --tier /scratch --stats -- ./solver input.dat\n\n\
     Exit status: the program's; 128+n when signal n ended it.")]
 pub struct Args {
-    /// Limit of memory for the large allocations of all processes together, as in 1GiB.
+    /// Limit of resident memory for the large allocations of all processes together, as in 1GiB; engine kernel may
+    /// exceed it for a moment.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     dram: u64,
-    /// Folder on the tier that takes what does not fit (default: the folder for temporary files).
+    /// Directory on the tier [default: the directory for temporary files].
     #[arg(long, value_name = "DIR")]
     tier: Option<PathBuf>,
-    /// Shorter allocations stay in ordinary memory.
+    /// Minimum size of allocations that are stored on the tier.
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size)]
     threshold: u64,
-    /// What moves together: a power of two from 4KiB to 2MiB.
+    /// Unit to which allocations are rounded up, a power of two from 4KiB to 2MiB; with engine userfault also the unit
+    /// of transfer.
     #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size)]
     tile: u64,
-    /// Most that one process may have on the tier (default: 64 times the budget, if the tier has so much).
+    /// Limit of one process on the tier [default: 64 times the budget, or the free space].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     capacity: Option<u64>,
-    /// How pages come: kernel, or userfault, which keeps the budget exactly but does not cover every system call
-    /// (default: kernel).
+    /// kernel (budget kept by sampling) or userfault (exact budget, not for all system calls) [default: kernel].
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
     /// Print at the end what was placed, how much was read and written, and the peak. With --json as one document, and

@@ -33,7 +33,7 @@ use text::{render, Form};
                   goes on until it gets a signal. What is served every user of this machine can read."
 )]
 pub struct Args {
-    /// Short names or paths; without any, all spaces of this user.
+    /// Short names or paths; without any, all spaces below FOREBAY_DIR (not those opened by a path).
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Write this file, for node_exporter's textfile collector; it is replaced whole.

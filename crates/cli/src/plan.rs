@@ -23,8 +23,8 @@ use crate::output::{schema, Output};
 
 /// Show the ways to run a workflow here, write one down, or turn it into a job.
 ///
-/// Without --mode it lists every plan, and the impossible ones with their reason. With --mode it writes that plan to
-/// a file that forebay run --plan and forebay exec carry out.
+/// Without --mode it lists every plan, and the impossible ones with their reason. With --mode and -o it writes that
+/// plan to a file that forebay run --plan and forebay exec execute.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  forebay plan workflow.toml\n  forebay plan workflow.toml --mode gated:4w8r -o \
@@ -34,13 +34,13 @@ pub struct Args {
     /// Workflow file.
     #[arg(default_value = "workflow.toml")]
     workflow: PathBuf,
-    /// When writers and readers run: serial, serial-per-step, parallel, gated:NwMr.
+    /// Execution mode: serial, serial-per-step, parallel, gated:NwMr.
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// Beside whom the channels lie: writer, reader, or interleaved over both.
+    /// Memory placement of the channels: at the writer, at the reader, or interleaved; needs --mode.
     #[arg(long, value_name = "SIDE", default_value = "writer", hide_default_value = true, requires = "mode")]
     locality: Locality,
-    /// Small objects are gathered to batches of so many bytes, as in 1MiB.
+    /// Batch size for small objects, as in 1MiB; needs --mode.
     #[arg(long, value_name = "SIZE", value_parser = crate::sizes::size, requires = "mode")]
     batch: Option<u64>,
     /// Tier of the profile that holds the channels [default: where the workflow file says].

@@ -81,7 +81,7 @@ pub struct Args {
     /// Copy standard output and standard error of all ranks to standard error, each line after the name of its log.
     #[arg(long)]
     tee: bool,
-    /// Seconds between asking a component to end and killing it.
+    /// Seconds between SIGTERM and SIGKILL for a component that is to end.
     #[arg(long, value_name = "SECONDS", default_value_t = GRACE_S)]
     grace: u64,
 }
@@ -166,7 +166,10 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
 fn plan(args: &Args, out: &Output) -> Result<(Option<PlanFile>, Option<Trials>)> {
     if args.auto {
         let chosen = crate::advise::choose(&args.workflow, args.profile.as_deref(), args.steps)?;
-        out.progress(&chosen.line);
+        match chosen.plan {
+            Some(_) => out.progress(&chosen.line),
+            None => out.aside(&format!("note: {}", chosen.line)),
+        }
         return Ok((chosen.plan, chosen.trials));
     }
     let plan = match (&args.only, &args.plan, args.mode) {

@@ -42,7 +42,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
                   needs two, S seconds apart, when --interval is given."
 )]
 pub struct Args {
-    /// Short names or paths; without any, all spaces of this user.
+    /// Short names or paths; without any, all spaces below FOREBAY_DIR (not those opened by a path).
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Seconds between samples [default: 1].

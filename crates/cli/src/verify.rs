@@ -15,7 +15,7 @@ use crate::output::{is_broken_pipe, number, schema, table_text, toned, Output, T
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Exit status: 0 all is well, 8 damage was found.")]
 pub struct Args {
-    /// Short names or paths; without any, all spaces of this user.
+    /// Short names or paths; without any, all spaces below FOREBAY_DIR (not those opened by a path).
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 }

@@ -85,7 +85,7 @@ const OTHERS: &[Variable] = &[
         ),
         read: |t| forebay_tier::engine::Choice::from_str(t).map(drop),
     },
-    text("FOREBAY_MEM", "job whose budget the big allocations of this process are in (set by forebay mem)"),
+    text("FOREBAY_MEM", "job whose budget the large allocations of this process are in (set by forebay mem)"),
     Variable {
         name: "FOREBAY_SPIN_US",
         meaning: Meaning::Own("microseconds that a waiting call spins before it sleeps"),
@@ -94,7 +94,7 @@ const OTHERS: &[Variable] = &[
     Variable {
         name: "FOREBAY_FAULT",
         meaning: Meaning::Own(
-            "for trials: what shall go wrong in this process's pools, as in write:enospc@3,persist:eio@1",
+            "fault injection plan of this process's pools, for tests, as in write:enospc@3,persist:eio@1",
         ),
         read: |t| forebay_tier::adapter::fault::FaultPlan::parse(t).map(drop),
     },

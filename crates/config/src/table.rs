@@ -79,7 +79,8 @@ options! {
 
         /// What happens when a new space is full.
         /// `block`: writers wait until their deadline; `spill`: older data are moved to a lower tier; `drop_oldest`:
-        /// the oldest complete versions that no reader holds are dropped, read or not; `error`: the put fails at once.
+        /// complete versions are dropped, oldest first, read or not, up to the first that a reader holds (an open step,
+        /// a view), and beyond that writers wait; `error`: the put fails at once.
         when_full, when_full: WhenFull; {
             role: Role::Creation, variable: Some("FOREBAY_WHEN_FULL"), file: true,
             default: "spill with lower tiers, else block", see: "spilling.md",
@@ -98,8 +99,8 @@ options! {
         }
 
         /// When a complete version is dropped.
-        /// `released`: when all registered readers have released it; `last:K`: when K newer versions are complete;
-        /// `forever`: never.
+        /// `released`: when all registered readers have released it; `last:K`: when K newer versions are complete and
+        /// no reader holds it or an older one; `forever`: never.
         retention, retention: Retention; {
             role: Role::Creation, variable: Some("FOREBAY_RETENTION"), file: true, default: "released",
         }

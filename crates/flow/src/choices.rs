@@ -270,7 +270,7 @@ fn peaks(tier: &Tier) -> Peaks {
             k.when.reads_percent == Some(reads_percent)
                 && k.when.locality == Side::Local
                 && k.when.beside.is_none()
-                && k.doubt.is_none()
+                && k.caveat.is_none()
         });
         let peaks = fits.filter_map(|k| {
             let factor = k.unit.bytes().or_else(|| k.when.bytes.map(|b| b as f64))?;

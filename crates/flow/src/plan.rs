@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use forebay_config::{ChannelOptions, Mechanism, Pace, BATCH_BYTES};
+use forebay_config::{ChannelOptions, Mechanism, Pace, BATCH_BYTES, GATE_PLACES_MAX};
 use forebay_model::plan::{Locality, Mode, Plan};
 use forebay_space::{Error, Kind, Result, TierKind};
 use forebay_tier::Nodes;
@@ -240,9 +240,9 @@ impl PlanFile {
 /// # Errors
 /// [`Kind::NotPossibleHere`] for a gate with more places than a space can count.
 pub fn pace_of(mode: Mode) -> Result<Pace> {
-    mode.to_string().parse().map_err(|e: Error| {
+    mode.to_string().parse().map_err(|_: Error| {
         Error::new(Kind::NotPossibleHere, format!("a space does not support the mode {mode}"))
-            .hint(e.hint_text().unwrap_or_default().to_owned())
+            .hint(format!("gated:NwMr has N and M from 1 to {GATE_PLACES_MAX}"))
     })
 }
 

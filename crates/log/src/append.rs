@@ -100,6 +100,19 @@ impl Piece<'_> {
         })
     }
 
+    /// [`Piece::payload_bytes`], for a payload that is there. Errors also: [`Kind::BufferMismatch`].
+    #[inline]
+    pub fn check_data(&self, data: &[u8]) -> Result<u64> {
+        let payload_bytes = self.payload_bytes()?;
+        if payload_bytes != data.len() as u64 {
+            return Err(Error::new(Kind::BufferMismatch, "the buffer's length does not fit the box")
+                .with("variable", self.name)
+                .with("buffer_bytes", data.len())
+                .with("box_bytes", payload_bytes));
+        }
+        Ok(payload_bytes)
+    }
+
     fn header(&self) -> PieceHeader<'_> {
         PieceHeader {
             name: self.name,
@@ -347,13 +360,7 @@ impl Lane {
     /// batches also of writing those before it. The piece is then not part of the version.
     #[inline]
     pub fn append(&mut self, source: &mut dyn SegmentSource, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
-        let payload_bytes = piece.payload_bytes()?;
-        if payload_bytes != data.len() as u64 {
-            return Err(Error::new(Kind::BufferMismatch, "the buffer's length does not fit the box")
-                .with("variable", piece.name)
-                .with("buffer_bytes", data.len())
-                .with("box_bytes", payload_bytes));
-        }
+        let payload_bytes = piece.check_data(data)?;
         let at = self.place(source, piece, payload_bytes)?;
         let payload_at = at + self.payload_offset(piece, payload_bytes);
         if self.gathers(piece, payload_bytes) {

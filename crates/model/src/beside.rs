@@ -37,7 +37,7 @@ impl Beside {
 
 /// All points of a tier.
 pub fn measured(tier: &Tier) -> Vec<Beside> {
-    let curves = tier.curves.iter().filter(|c| c.over == Axis::Threads && c.doubt.is_none());
+    let curves = tier.curves.iter().filter(|c| c.over == Axis::Threads && c.caveat.is_none());
     let points = curves.flat_map(|curve| curve.samples()).filter_map(|sample| {
         let when = &sample.when;
         let (threads, beside, bytes) = (when.threads?, when.beside?, when.bytes?);

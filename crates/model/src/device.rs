@@ -177,7 +177,7 @@ fn pick<'a>(tier: &'a Tier, reads: f64, wanted: &[Access], bytes: f64) -> Option
     let order = |c: &&Curve| {
         let distance = c.when.bytes.map_or(0.0, |b| (b as f64 / bytes).log2().abs());
         (
-            c.doubt.is_some(),
+            c.caveat.is_some(),
             c.over != Axis::Threads,
             c.when.horizon != forebay_terms::Horizon::None,
             rank(c.when.access, wanted),
@@ -268,7 +268,7 @@ fn sizes(tier: &Tier, reads: f64, base: &Conditions) -> (Table, bool) {
             && c.when.locality == Locality::Local
             && is_reads(&c.when, reads)
             && c.when.access == base.access
-            && c.doubt.is_none()
+            && c.caveat.is_none()
     };
     let order = |c: &&Curve| (c.when.pattern != base.pattern, c.when.threads == Some(1));
     let Some(curve) = tier.curves.iter().filter(fits).min_by_key(order) else {
@@ -420,7 +420,10 @@ struct Mixed {
 /// Of each curve over the share of reads that has both ends.
 fn mixed(tier: &Tier, station: &Station, locality: Locality) -> Vec<Mixed> {
     let fits = |c: &&Curve| {
-        c.over == Axis::ReadsPercent && c.when.locality == locality && c.doubt.is_none() && c.points.len() > 2
+        c.over == Axis::ReadsPercent
+            && c.when.locality == locality
+            && c.caveat.is_none()
+            && c.points.len() > 2
     };
     tier.curves.iter().filter(fits).filter_map(|curve| mixed_by(curve, station)).collect()
 }

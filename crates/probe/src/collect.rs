@@ -44,14 +44,14 @@ impl Answers {
 
     /// Writes everything into a tier of the profile. `counted` says whether small accesses are a rate (files) or a
     /// bandwidth (memory); `cold` whether no cache was to answer.
-    pub fn write(&self, tier: &mut Tier, source: &Citation, kind: &Reads, doubt: Option<&str>) {
+    pub fn write(&self, tier: &mut Tier, source: &Citation, kind: &Reads, caveat: Option<&str>) {
         for (ask, got) in self.asks.iter().zip(&self.got) {
             match ask {
                 Ask::Curve { when, over, xs } => {
-                    tier.curves.extend(curve((when, *over, xs), got, source, kind, doubt));
+                    tier.curves.extend(curve((when, *over, xs), got, source, kind, caveat));
                 }
                 Ask::Latency { operation, load, when } => {
-                    tier.latencies.extend(latency(*operation, *load, when, &got[0], source, doubt));
+                    tier.latencies.extend(latency(*operation, *load, when, &got[0], source, caveat));
                 }
             }
         }
@@ -84,10 +84,10 @@ fn curve(
     got: &[Vec<Answer>],
     source: &Citation,
     kind: &Reads,
-    doubt: Option<&str>,
+    caveat: Option<&str>,
 ) -> Option<Curve> {
     let unit = unit(when, over, kind);
-    let mut reasons: Vec<String> = doubt.map(str::to_string).into_iter().collect();
+    let mut reasons: Vec<String> = caveat.map(str::to_string).into_iter().collect();
     let mut points = Vec::new();
     for (x, answers) in xs.iter().zip(got) {
         let readings: Vec<&Reading> = answers.iter().filter_map(reading).collect();
@@ -107,7 +107,7 @@ fn curve(
         over,
         unit,
         source: source.clone(),
-        doubt: reasons.into_iter().next(),
+        caveat: reasons.into_iter().next(),
         points,
     };
     (!curve.points.is_empty()).then_some(curve)
@@ -139,7 +139,7 @@ fn latency(
     when: &Conditions,
     answers: &[Answer],
     source: &Citation,
-    doubt: Option<&str>,
+    caveat: Option<&str>,
 ) -> Option<Latency> {
     let times: Vec<&load::Latency> = answers
         .iter()
@@ -165,7 +165,7 @@ fn latency(
         when: when.clone(),
         source: source.clone(),
         note: None,
-        doubt: doubt.map(str::to_string),
+        caveat: caveat.map(str::to_string),
         samples: Some(all.count()),
         mean_ns: of(&|l| l.mean_ns()),
         deviation_ns: of(&|l| l.deviation_ns()),
@@ -214,12 +214,12 @@ mod tests {
             curve.points,
             [Point::new(1.0, Estimate::new(2.0, 0.2)), Point::new(2.0, Estimate::new(3.5, 0.5))]
         );
-        assert_eq!(curve.doubt, None);
+        assert_eq!(curve.caveat, None);
         // The same readings from a device that delivered nothing.
         let mut tier = Tier::new("direct", forebay_tier::TierKind::Direct);
         let cold = Reads { cold: true, counted: true, ..Reads::default() };
         answers.write(&mut tier, &Citation::of("probe"), &cold, None);
-        assert!(tier.curves[0].doubt.as_deref().unwrap().starts_with("at 1: a cache answered"));
+        assert!(tier.curves[0].caveat.as_deref().unwrap().starts_with("at 1: a cache answered"));
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!((latency.samples, latency.max_ns, latency.histogram.len()), (Some(30), Some(110), 3));
         assert_eq!(latency.mean_ns, Some(Estimate::new(100.0, 10.0)));
         assert_eq!(latency.p50_ns.unwrap().value, 100.0);
-        assert_eq!(latency.doubt.as_deref(), Some("cache"));
+        assert_eq!(latency.caveat.as_deref(), Some("cache"));
     }
 
     #[test]

@@ -215,7 +215,7 @@ impl Medium {
             c.over == Axis::ReadsPercent
                 && c.when.locality == Locality::Local
                 && c.unit.bytes().or(c.when.bytes.map(|b| b as f64)).is_some()
-                && c.doubt.is_none()
+                && c.caveat.is_none()
         };
         let Some(curve) = tier.curves.iter().filter(fits).max_by_key(|c| c.points.len()) else {
             self.notes.push("no data on mixed reads and writes: they share the time".into());
@@ -294,7 +294,7 @@ fn points_of(curve: &Curve) -> Vec<(f64, f64)> {
 
 fn way_of(tier: &Tier, way: usize, notes: &mut Vec<String>) -> Way {
     let mine = |c: &&Curve| {
-        c.when.reads_percent == Some(SHARES[way]) && c.when.beside.is_none() && c.doubt.is_none()
+        c.when.reads_percent == Some(SHARES[way]) && c.when.beside.is_none() && c.caveat.is_none()
     };
     let local = |c: &&Curve| mine(c) && c.when.locality == Locality::Local;
     let concurrent = |c: &&Curve| matches!(c.over, Axis::Threads | Axis::Depth);
@@ -357,14 +357,14 @@ fn remote(tier: &Tier, way: usize, local: &Way) -> throttle::Curve {
             c.when.reads_percent == Some(SHARES[way])
                 && c.when.locality == Locality::Remote
                 && c.when.beside.is_none()
-                && c.doubt.is_none()
+                && c.caveat.is_none()
         };
         tier.curves.iter().filter(fits)
     };
     let near = |c: &Curve| {
         let when = Conditions { locality: Locality::Local, from: None, ..c.when.clone() };
         let same = |o: &&Curve| {
-            Conditions { from: None, ..o.when.clone() } == when && o.over == c.over && o.doubt.is_none()
+            Conditions { from: None, ..o.when.clone() } == when && o.over == c.over && o.caveat.is_none()
         };
         tier.curves.iter().find(same)
     };

@@ -143,7 +143,7 @@ fn row(
         add: of(Kernel::Add)?,
         triad: of(Kernel::Triad)?,
         source: Citation::of(KEY),
-        doubt: short.then(|| {
+        caveat: short.then(|| {
             let (array, cache) = (bytes >> 20, limits.cache_bytes >> 20);
             format!("cache: memory for arrays of {array} MiB only, less than {CACHES} x the last cache of {cache} MiB")
         }),
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!((profile.streams.len(), told), (1, vec![(0, 1)]), "{:?}", profile.notes);
         let row = &profile.streams[0];
         assert!(row.copy.value > 0.0 && row.triad.error.is_some());
-        assert!(row.doubt.as_ref().unwrap().contains("cache"), "{row:?}");
+        assert!(row.caveat.as_ref().unwrap().contains("cache"), "{row:?}");
         assert!(Profile::parse("x", &profile.text().unwrap()).is_ok());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         stop.store(true, Ordering::Relaxed);

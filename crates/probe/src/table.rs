@@ -16,7 +16,7 @@ pub struct Best {
     /// What runs along the curve.
     pub over: Axis,
     /// Why it is not to be believed, if so.
-    pub doubt: Option<String>,
+    pub caveat: Option<String>,
 }
 
 /// See the file's head. What the profile does not say is `None`.
@@ -88,7 +88,7 @@ fn best(curve: &Curve) -> Option<Best> {
         unit: curve.unit,
         reached_at: knee.reached_at as u32,
         over: curve.over,
-        doubt: curve.doubt.clone(),
+        caveat: curve.caveat.clone(),
     })
 }
 
@@ -102,8 +102,8 @@ fn sized(tier: &Tier, reads: f64) -> Option<Best> {
     let curve = tier.curves.iter().filter(local).find(fits)?;
     let small = curve.points.first()?;
     let threads = curve.when.threads.unwrap_or(1);
-    let doubt = curve.doubt.clone();
-    Some(Best { value: small.y, unit: curve.unit, reached_at: threads, over: Axis::Threads, doubt })
+    let caveat = curve.caveat.clone();
+    Some(Best { value: small.y, unit: curve.unit, reached_at: threads, over: Axis::Threads, caveat })
 }
 
 fn mixed(tier: &Tier) -> Option<(Estimate, Unit)> {
@@ -131,7 +131,7 @@ mod tests {
             over,
             unit: Unit::Gigabytes,
             source: Citation::of("x"),
-            doubt: None,
+            caveat: None,
             points: points.iter().map(|(x, y)| Point::new(*x, Estimate::new(*y, 0.1))).collect(),
         }
     }

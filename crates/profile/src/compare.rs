@@ -226,11 +226,11 @@ fn capacities(out: &mut Comparison, left: &Tier, right: &Tier) {
 /// Knees under the same conditions; with how many threads they are reached may differ, that is part of the result.
 fn knees(out: &mut Comparison, left: &Tier, right: &Tier) {
     let theirs = right.all_knees();
-    for mine in left.all_knees().iter().filter(|k| k.doubt.is_none()) {
+    for mine in left.all_knees().iter().filter(|k| k.caveat.is_none()) {
         let mut wanted = mine.when.clone();
         let same = |k: &&TierKnee<'_>| {
             (wanted.threads, wanted.depth) = (k.when.threads, k.when.depth);
-            k.doubt.is_none() && k.when == wanted && k.unit.bytes().is_some() == mine.unit.bytes().is_some()
+            k.caveat.is_none() && k.when == wanted && k.unit.bytes().is_some() == mine.unit.bytes().is_some()
         };
         let Some(partner) =
             nearest(theirs.iter().filter(same), |k| (k.source != mine.source, k.stated != mine.stated))
@@ -250,8 +250,8 @@ fn knees(out: &mut Comparison, left: &Tier, right: &Tier) {
 }
 
 fn points(out: &mut Comparison, left: &Tier, right: &Tier) {
-    let theirs: Vec<Sample<'_>> = right.samples().filter(|s| s.doubt.is_none()).collect();
-    for mine in left.samples().filter(|s| s.doubt.is_none()) {
+    let theirs: Vec<Sample<'_>> = right.samples().filter(|s| s.caveat.is_none()).collect();
+    for mine in left.samples().filter(|s| s.caveat.is_none()) {
         let is_bandwidth = |unit: Unit| unit.bytes().is_some();
         let same = |s: &&Sample<'_>| s.when == mine.when && is_bandwidth(s.unit) == is_bandwidth(mine.unit);
         let Some(partner) = nearest(theirs.iter().filter(same), |s| (s.source != mine.source, false)) else {
@@ -263,9 +263,9 @@ fn points(out: &mut Comparison, left: &Tier, right: &Tier) {
 }
 
 fn latencies(out: &mut Comparison, left: &Tier, right: &Tier) {
-    for mine in left.latencies.iter().filter(|l| l.doubt.is_none()) {
+    for mine in left.latencies.iter().filter(|l| l.caveat.is_none()) {
         let same = |l: &&Latency| {
-            l.doubt.is_none() && l.operation == mine.operation && l.load == mine.load && l.when == mine.when
+            l.caveat.is_none() && l.operation == mine.operation && l.load == mine.load && l.when == mine.when
         };
         let candidates = right.latencies.iter().filter(same);
         let Some(partner) = nearest(candidates, |l| (l.source != mine.source, false)) else { continue };
@@ -286,10 +286,10 @@ fn latencies(out: &mut Comparison, left: &Tier, right: &Tier) {
 
 fn streams(out: &mut Comparison, a: &Profile, b: &Profile, partners: &[(&Tier, &Tier)]) {
     let theirs = |name: &str| partners.iter().find(|(l, _)| l.name == name).map(|(_, r)| r.name.as_str());
-    for mine in a.streams.iter().filter(|s| s.doubt.is_none()) {
+    for mine in a.streams.iter().filter(|s| s.caveat.is_none()) {
         let same = b.streams.iter().find(|s| {
             let places = theirs(&mine.read) == Some(&s.read) && theirs(&mine.write) == Some(&s.write);
-            places && s.doubt.is_none() && s.horizon == mine.horizon
+            places && s.caveat.is_none() && s.horizon == mine.horizon
         });
         let Some(partner) = same else { continue };
         let place = format!("{} to {}", mine.read, mine.write);

@@ -74,7 +74,7 @@ fn tiers_meet_by_name_then_by_kind_and_the_rest_is_named() {
 fn what_has_a_caveat_is_not_compared() {
     let mut profile = platform("ddr4-2666").unwrap();
     let before = compare(&profile, &profile).pairs.len();
-    profile.tiers[0].curves[0].doubt = Some("a cache answered".into());
+    profile.tiers[0].curves[0].caveat = Some("a cache answered".into());
     let after = compare(&profile, &profile).pairs;
     assert!(after.len() < before);
 }
@@ -88,7 +88,7 @@ fn agreement_counts_what_is_same_what_is_close_and_steps() {
         let when = Conditions { threads: Some(1), reads_percent: Some(100.0), ..Conditions::default() };
         let points = points.map(|(x, y, error)| Point::new(x, Estimate::new(y, error))).to_vec();
         let (over, unit, source) = (Axis::Depth, Unit::Operations, Citation::of("probe"));
-        tier.curves.push(Curve { when, over, unit, source, doubt: None, points });
+        tier.curves.push(Curve { when, over, unit, source, caveat: None, points });
         profile.tiers.push(tier);
         profile
     };

@@ -69,7 +69,7 @@ struct Taken {
     kind: TierKind,
     when: Conditions,
     bandwidth: Estimate,
-    doubt: Option<String>,
+    caveat: Option<String>,
     latencies: Vec<Latency>,
 }
 
@@ -179,7 +179,7 @@ fn taken(job: &Job, global: &BTreeMap<String, String>) -> Result<Taken> {
         tier: format!("{kind}:{word}"),
         kind,
         bandwidth: Estimate::new(read.bw_bytes + write.bw_bytes, deviation),
-        doubt: few.then(|| "too short for an error bar: fio sampled its bandwidth once".into()),
+        caveat: few.then(|| "too short for an error bar: fio sampled its bandwidth once".into()),
         latencies: latencies.into_iter().filter_map(|(op, side)| latency(op, side, &when)).collect(),
         when,
     })
@@ -237,11 +237,11 @@ fn add(out: &mut Profile, taken: Taken) {
     let over_depth = Conditions { depth: None, ..taken.when };
     // A curve of one point may still become one over the other axis.
     for curve in &mut tier.curves {
-        let alone = curve.points.len() == 1 && curve.doubt == taken.doubt;
-        if curve.over == Axis::Threads && curve.when == over_threads && curve.doubt == taken.doubt {
+        let alone = curve.points.len() == 1 && curve.caveat == taken.caveat;
+        if curve.over == Axis::Threads && curve.when == over_threads && curve.caveat == taken.caveat {
             return curve.points.push(point(threads));
         }
-        if curve.over == Axis::Depth && curve.when == over_depth && curve.doubt == taken.doubt {
+        if curve.over == Axis::Depth && curve.when == over_depth && curve.caveat == taken.caveat {
             return curve.points.push(point(depth));
         }
         let first = curve.points.first().map_or(0, |p| p.x as u32);
@@ -258,7 +258,7 @@ fn add(out: &mut Profile, taken: Taken) {
         over: Axis::Threads,
         unit: Unit::Bytes,
         source: Citation::of(KEY),
-        doubt: taken.doubt.clone(),
+        caveat: taken.caveat.clone(),
         points: vec![point(threads)],
     });
 }

@@ -34,7 +34,7 @@ pub struct TierKnee<'a> {
     /// What the source adds.
     pub note: Option<&'a str>,
     /// Why it is not to be believed, if so.
-    pub doubt: Option<&'a str>,
+    pub caveat: Option<&'a str>,
     /// Stated by the source itself, not computed from points.
     pub stated: bool,
 }
@@ -66,7 +66,7 @@ impl Tier {
                 highest: knee.highest,
                 source: &curve.source,
                 note: None,
-                doubt: curve.doubt.as_deref(),
+                caveat: curve.caveat.as_deref(),
                 stated: false,
             })
         });
@@ -76,7 +76,7 @@ impl Tier {
             highest: knee.highest,
             source: &knee.source,
             note: knee.note.as_deref(),
-            doubt: None,
+            caveat: None,
             stated: true,
         });
         computed.chain(stated).collect()

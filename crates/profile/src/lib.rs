@@ -126,8 +126,8 @@ pub struct Stream {
     /// Where the numbers come from.
     pub source: Citation,
     /// Why the numbers are not to be believed, if so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub doubt: Option<String>,
+    #[serde(rename = "doubt", default, skip_serializing_if = "Option::is_none")]
+    pub caveat: Option<String>,
 }
 
 impl Profile {

@@ -42,7 +42,7 @@ fn what_the_sample_says_is_what_is_read() {
     assert_eq!(fast.rate().unwrap().value, 540_000.0);
     assert_eq!(fast.bandwidth().unwrap().value, 540_000.0 * 4096.0);
     assert_eq!((fast.when.horizon, fast.when.concurrency()), (Horizon::Epoch, Some(16)));
-    assert!(fast.doubt.is_some());
+    assert!(fast.caveat.is_some());
     let knees = direct.all_knees();
     assert_eq!(knees.len(), 2);
     assert!(!knees[0].stated && knees[0].when.depth == Some(16) && knees[1].stated);

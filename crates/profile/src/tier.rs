@@ -102,8 +102,8 @@ pub struct Curve {
     /// Where the numbers come from.
     pub source: Citation,
     /// Why the numbers are not to be believed, if so: a cache that answered, data that was compressed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub doubt: Option<String>,
+    #[serde(rename = "doubt", default, skip_serializing_if = "Option::is_none")]
+    pub caveat: Option<String>,
     /// The points, by rising x.
     pub points: Vec<Point>,
 }
@@ -141,8 +141,8 @@ pub struct Latency {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Why the numbers are not to be believed, if so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub doubt: Option<String>,
+    #[serde(rename = "doubt", default, skip_serializing_if = "Option::is_none")]
+    pub caveat: Option<String>,
     /// Operations that were timed, in all repetitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
@@ -198,7 +198,7 @@ pub struct Sample<'a> {
     /// Where it comes from.
     pub source: &'a Citation,
     /// Why it is not to be believed, if so.
-    pub doubt: Option<&'a str>,
+    pub caveat: Option<&'a str>,
 }
 
 impl Tier {
@@ -238,7 +238,7 @@ impl Curve {
             value: point.y,
             unit: self.unit,
             source: &self.source,
-            doubt: self.doubt.as_deref(),
+            caveat: self.caveat.as_deref(),
         })
     }
 }
@@ -266,7 +266,7 @@ impl Latency {
             when,
             source,
             note: None,
-            doubt: None,
+            caveat: None,
             samples: None,
             mean_ns: None,
             deviation_ns: None,

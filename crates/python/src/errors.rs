@@ -45,8 +45,20 @@ fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     for (key, value) in error.context() {
         context.set_item(key, value)?;
     }
-    let value = class.call1((sentence(error), context, error.hint_text()))?;
+    let value = class.call1((sentence(error), context, error.hint_text().map(in_python)))?;
     Ok(PyErr::from_value(value))
+}
+
+/// Settings that hints of the library below write in the manner of workflow files and Rust, and as Python has them.
+const PYTHON_NAMES: [(&str, &str); 3] = [
+    ("kind = \"space\"", "channel=\"space\""),
+    ("replace=true", "replace=True"),
+    ("finished=true", "finished=True"),
+];
+
+/// A hint in the words of Python.
+fn in_python(hint: &str) -> String {
+    PYTHON_NAMES.iter().fold(hint.to_owned(), |text, (below, python)| text.replace(below, python))
 }
 
 /// The message, with causes that it does not already quote.

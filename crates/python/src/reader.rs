@@ -426,7 +426,7 @@ impl PyReader {
         });
         let Some(reader) = reader else {
             let hint =
-                "open it again with its group and rank, or remove the group: `forebay clean --readers`";
+                "open it again with its group and rank, or remove the group: `forebay clean --readers GROUP NAME`";
             let closed = || usage(py, Kind::Closed, "the reader is closed and has not left its group", hint);
             return has_left.then_some(()).ok_or_else(closed);
         };

@@ -62,7 +62,7 @@ def test_a_program_that_fails_between_steps_leaves_a_dead_space(children):
     child = children.start(FAIL)
     status, _, err = child.wait()
     assert status == 1 and "between two steps" in err
-    with pytest.raises(fb.errors.NameInUse, match="replace=true"):
+    with pytest.raises(fb.errors.NameInUse, match="replace=True"):
         write("w")
     with fb.open("heat", finished=True, timeout=10) as r:
         assert r.begin_step()
@@ -84,7 +84,7 @@ def test_a_second_run_starts_over_goes_on_or_is_refused(children):
 
 def test_what_writers_that_died_acknowledged_is_erased_on_request_only(children):
     die(children)
-    with pytest.raises(fb.errors.NameInUse, match='mode="a".*replace=true') as caught:
+    with pytest.raises(fb.errors.NameInUse, match='mode="a".*replace=True') as caught:
         write("w")
     assert caught.value.context["unread"] == "versions 0 to 1"
     assert versions() == range(2)
@@ -120,7 +120,7 @@ def test_a_reader_that_is_first_in_a_run_does_not_read_the_run_before(children):
             try:
                 next(iter(r.steps(timeout=0.2)))
             except fb.errors.TimedOut as e:
-                assert "finished=true" in str(e), e
+                assert "finished=True" in str(e), e
             else:
                 raise SystemExit("it read what another run wrote")
             # What is there can be looked at, whichever run wrote it.

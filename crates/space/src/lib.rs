@@ -43,6 +43,7 @@ mod open;
 mod place;
 mod reader;
 mod stats;
+mod step;
 mod trace;
 mod upkeep;
 mod version_range;

@@ -41,7 +41,7 @@ fn own(rank: u32, length: u64) -> Range<u64> {
 }
 
 fn produce(mut writer: SpaceWriter) {
-    let rank = writer.rank();
+    let rank = writer.sink.handle.rank();
     for version in 0..VERSIONS {
         assert!(writer.begin_version(version).unwrap());
         for length in LENGTHS {
@@ -72,7 +72,7 @@ fn consume(mut reader: SpaceReader) {
         }
         // A view outlives its step now and then, and holds the version while producers go on.
         let length = LENGTHS[version as usize % LENGTHS.len()];
-        let range = own(reader.rank(), length);
+        let range = own(reader.source.handle.rank(), length);
         let part = crate::NdBox::new(&[range.start], &[length]).unwrap();
         let view = reader.view(&length.to_string(), Some(&part)).unwrap();
         reader.end_step().unwrap();
@@ -116,7 +116,7 @@ fn on_one_mapping(options: OpenOptions) {
         .map(|rank| {
             let group = Some(("readers", crate::open::groups::Keep::AsKnown));
             let joined = Membership::join_readers(&space, rank, RANKS, "readers", group, deadline).unwrap();
-            SpaceReader::of_member(Member::of(joined), &name, of(rank, "readers"))
+            SpaceReader::of_member(Member::of(joined), &name, of(rank, "readers"), true)
         })
         .collect();
     std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! Counters of one handle: what it moved and where its time went.
 
 use forebay_tier::clock;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Counters since the handle was opened. Times of calls below 32 KiB are sampled, one call in 16.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -32,6 +32,29 @@ pub struct Stats {
     pub get_ns: u64,
     /// Time waiting: for a version, or for free space.
     pub wait_ns: u64,
+}
+
+/// What a member did so far, for lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counters {
+    pub(crate) steps: u64,
+    pub(crate) bytes: u64,
+    pub(crate) op_ns: u64,
+    pub(crate) wait_ns: u64,
+}
+
+impl Stats {
+    /// Of a reader.
+    pub(crate) fn got(&self) -> Counters {
+        let Stats { steps, bytes_got: bytes, get_ns: op_ns, wait_ns, .. } = *self;
+        Counters { steps, bytes, op_ns, wait_ns }
+    }
+
+    /// Of a writer.
+    pub(crate) fn put(&self) -> Counters {
+        let Stats { steps, bytes_put: bytes, put_ns: op_ns, wait_ns, .. } = *self;
+        Counters { steps, bytes, op_ns, wait_ns }
+    }
 }
 
 /// Calls that move less are timed one in 2^[`SAMPLE_BITS`]: reading the clock twice costs as much as such a call.

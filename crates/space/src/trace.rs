@@ -12,7 +12,7 @@
 use crate::place::name::sanitised;
 use forebay_config::{
     environment::{self, Lookup},
-    Pace,
+    OpenOptions, Pace,
 };
 use forebay_tier::host::fs::{DirBuilder, File};
 use forebay_tier::process::{self, ForkMark};
@@ -64,6 +64,21 @@ pub struct TraceHead<'a> {
     /// Who may be at work when, as the space, or the process that told this rank, says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pace: Option<Pace>,
+}
+
+impl<'a> TraceHead<'a> {
+    /// Of a rank with these options, which are resolved.
+    pub(crate) fn new(side: Side, channel: &'a str, options: &'a OpenOptions) -> TraceHead<'a> {
+        TraceHead {
+            component: options.component.as_deref().unwrap_or_default(),
+            rank: options.rank.unwrap_or(0),
+            size: options.size.unwrap_or(1),
+            channel,
+            side,
+            placement: None,
+            pace: None,
+        }
+    }
 }
 
 /// One step.

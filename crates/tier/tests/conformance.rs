@@ -173,7 +173,10 @@ fn pages_lie_on_the_node_or_it_is_said() {
         }
         let error = forebay_tier::create(kind, &dir.path().join("q"), 4096).err().expect("no such node");
         assert_eq!(error.kind(), Kind::NotPossibleHere, "{error}");
-        assert!(error.context().iter().any(|(key, nodes)| *key == "nodes" && nodes.contains('0')), "{error}");
+        assert!(
+            error.context().iter().any(|(key, nodes)| *key == "present_nodes" && nodes.contains('0')),
+            "{error}"
+        );
         assert!(!dir.path().join("q").exists());
     }
 }

@@ -107,7 +107,7 @@ fn a_region_lies_on_the_memory_node_that_is_named() {
     }
     let e =
         refused(Region::create(&shm.path().join("q"), 4096, Some(TierKind::Numa(7))), Kind::NotPossibleHere);
-    assert!(e.context().iter().any(|(key, nodes)| *key == "nodes" && nodes.contains('0')), "{e}");
+    assert!(e.context().iter().any(|(key, nodes)| *key == "present_nodes" && nodes.contains('0')), "{e}");
     assert!(!shm.path().join("q").exists(), "a refused region left its file");
 }
 

@@ -39,7 +39,7 @@ struct Figure {
     kind: Option<Provenance>,
     source: String,
     citation: Option<String>,
-    doubt: Option<String>,
+    caveat: Option<String>,
 }
 
 /// A profile that may have figures, and whether it was asked for.
@@ -97,7 +97,7 @@ fn figure(profile: &Profile, request: &Request, kernel: Kernel) -> Option<Figure
         kind: profile.provenance(&row.source),
         source: row.source.to_string(),
         citation: profile.source_of(&row.source).and_then(|s| s.citation.clone().or(s.method.clone())),
-        doubt: row.doubt.clone(),
+        caveat: row.caveat.clone(),
     })
 }
 
@@ -138,7 +138,7 @@ pub fn text(all: &[Beside], timings: &[Timing], out: &Output) -> String {
 
 fn cell(figure: &Figure) -> String {
     let value = Estimate { value: figure.bytes_per_s, error: figure.error_bytes_per_s };
-    format!("{}{}", speed(value, Unit::Bytes), if figure.doubt.is_some() { " !" } else { "" })
+    format!("{}{}", speed(value, Unit::Bytes), if figure.caveat.is_some() { " !" } else { "" })
 }
 
 /// Who says so, on which node, and its caveats.
@@ -149,7 +149,7 @@ fn sources(beside: &Beside) -> String {
         let node = beside.processor.as_ref().map_or(String::new(), |p| format!(", on {p}"));
         let citation = figure.citation.as_ref().map_or(String::new(), |c| format!("; {c}"));
         lines.insert(format!("{}: {kind}: {}{node}{citation}", beside.profile, figure.source));
-        lines.extend(figure.doubt.as_ref().map(|why| format!("! {}: {why}", beside.profile)));
+        lines.extend(figure.caveat.as_ref().map(|why| format!("! {}: {why}", beside.profile)));
     }
     lines.into_iter().map(|line: String| format!("{}\n", wrapped(&line, COLUMNS, 2))).collect()
 }

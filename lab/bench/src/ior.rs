@@ -82,7 +82,7 @@ struct Row {
     /// Moved by the device below while reading and while writing, for all processes; None where no counter exists.
     read_device_bytes: Option<u64>,
     write_device_bytes: Option<u64>,
-    doubt: Option<String>,
+    caveat: Option<String>,
 }
 
 /// Runs the verb.
@@ -198,7 +198,7 @@ fn measure(args: &Args, interface: Interface, transfer: u64, each: bool) -> Resu
         verified_bytes: verified.read.bytes,
         read_device_bytes: device_bytes.map(|[read, _]| read),
         write_device_bytes: device_written.map(|[_, written]| written),
-        doubt: judge::caveat(&reading, true, &Bounds::default()),
+        caveat: judge::caveat(&reading, true, &Bounds::default()),
     })
 }
 
@@ -220,15 +220,15 @@ fn text(args: &Args, body: &Body, out: &Output) -> String {
         let own: Vec<&Row> = body.rows.iter().filter(|r| r.transfer_bytes == *transfer).collect();
         let mut row = vec![number(transfer)];
         row.extend(own.iter().map(|r| number(format!("{:.3}", r.write_bytes_per_s / 1e9))));
-        let mark = |r: &Row| if r.doubt.is_some() { " !" } else { "" };
+        let mark = |r: &Row| if r.caveat.is_some() { " !" } else { "" };
         row.extend(own.iter().map(|r| number(format!("{:.3}{}", r.read_bytes_per_s / 1e9, mark(r)))));
         table.add_row(row);
     }
     text += &table_text(&table);
     let verified: u64 = body.rows.iter().map(|r| r.verified_bytes).sum();
     text += &format!("\nevery byte is what was written: {} MiB compared\n", verified >> 20);
-    for row in body.rows.iter().filter(|r| r.doubt.is_some()) {
-        let why = row.doubt.as_deref().unwrap_or_default();
+    for row in body.rows.iter().filter(|r| r.caveat.is_some()) {
+        let why = row.caveat.as_deref().unwrap_or_default();
         text += &format!("! reading {} B, {}: {why}\n", row.transfer_bytes, word(row.interface));
     }
     text

@@ -100,7 +100,7 @@ struct Point {
     bytes: [u64; 2],
     /// Moved by the device below meanwhile, for all processes; None where no counter exists.
     device_bytes: Option<[u64; 2]>,
-    doubt: Option<String>,
+    caveat: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -114,7 +114,7 @@ struct Knee {
 /// The most requests a second of each way, and the fewest threads that reach 95 % of it. Marked points do not count.
 fn knees(points: &[Point], ways: &[Way]) -> Vec<Knee> {
     let of = |way: &Way| {
-        let own = points.iter().filter(|p| p.way == *way && p.doubt.is_none());
+        let own = points.iter().filter(|p| p.way == *way && p.caveat.is_none());
         let point = |p: &Point| forebay_profile::Point::new(f64::from(p.threads), Estimate::bare(p.iops));
         let mut curve: Vec<forebay_profile::Point> = own.map(point).collect();
         curve.sort_by(|a, b| a.x.total_cmp(&b.x));
@@ -243,7 +243,7 @@ fn measure(args: &Args, scratch: &Scratch, bytes: u64, way: Way, threads: u32) -
         p99_ns: times.percentile_ns(99.0),
         bytes: reading.bytes,
         device_bytes,
-        doubt: judge::caveat(&reading, true, &Bounds::default()),
+        caveat: judge::caveat(&reading, true, &Bounds::default()),
     })
 }
 
@@ -264,8 +264,8 @@ fn text(args: &Args, body: &Body, out: &Output) -> String {
     for threads in &args.threads {
         let mut row = vec![number(threads)];
         for point in body.points.iter().filter(|p| p.threads == *threads) {
-            let iops = format!("{:.0}{}", point.iops, if point.doubt.is_some() { " !" } else { "" });
-            row.push(if point.doubt.is_some() { toned(iops, Tone::Notable) } else { number(iops) });
+            let iops = format!("{:.0}{}", point.iops, if point.caveat.is_some() { " !" } else { "" });
+            row.push(if point.caveat.is_some() { toned(iops, Tone::Notable) } else { number(iops) });
             row.push(number(format!("{:.1}", point.p99_ns as f64 / 1e3)));
         }
         table.add_row(row);
@@ -280,8 +280,8 @@ fn text(args: &Args, body: &Body, out: &Output) -> String {
             knee.threads
         );
     }
-    for point in body.points.iter().filter(|p| p.doubt.is_some()) {
-        let why = point.doubt.as_deref().unwrap_or_default();
+    for point in body.points.iter().filter(|p| p.caveat.is_some()) {
+        let why = point.caveat.as_deref().unwrap_or_default();
         text += &format!("! {} threads, {}: {why}\n", point.threads, point.way.name());
     }
     text
@@ -301,7 +301,7 @@ mod tests {
             p99_ns: 0,
             bytes: [0, 0],
             device_bytes: None,
-            doubt: None,
+            caveat: None,
         }
     }
 
@@ -312,7 +312,7 @@ mod tests {
         points.push(point(Way::Mmap, 1, 7.0));
         let wanted = Knee { way: Way::Direct, iops: 100.0, threads: 2, iops_there: 96.0 };
         assert_eq!(knees(&points, &[Way::Direct]), [wanted]);
-        points[2].doubt = Some("a cache answered".into());
+        points[2].caveat = Some("a cache answered".into());
         let seen = knees(&points, &[Way::Direct, Way::Mmap]);
         assert_eq!(
             (seen[0].iops, seen[0].threads, seen[1].threads),

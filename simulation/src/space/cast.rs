@@ -20,7 +20,11 @@ const AWAY: Duration = Duration::from_secs(4);
 pub const IDLE: Duration = Duration::from_secs(3);
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
-pub const SMALLER: [(&str, &[u64]); 35] = [
+pub const SMALLER: [(&str, &[u64]); 39] = [
+    ("checks", &[0]),
+    ("removals", &[0]),
+    ("crowd", &[0]),
+    ("holds", &[0]),
     ("attributes", &[0]),
     ("cursorless", &[0]),
     ("drainers", &[0]),
@@ -58,7 +62,8 @@ pub const SMALLER: [(&str, &[u64]); 35] = [
     ("versions", &[1, 2, 3, 4, 6, 8]),
 ];
 
-/// Pauses of readers and writers, kills of whole groups, drains, groups without cursors, attributes.
+/// Pauses of readers and writers, kills of whole groups, drains, groups without cursors, attributes, crowds, views that
+/// are held, groups that are removed.
 #[derive(Clone, Debug, Default)]
 pub struct Behaviour {
     /// Percentage of readers that close in the middle of the stream and return.
@@ -73,6 +78,14 @@ pub struct Behaviour {
     pub cursorless: bool,
     /// The first writer sets an attribute of the space after each version.
     pub attributes: bool,
+    /// Handles of each process that only has the space open, so that the table of members is full; 0: there is none.
+    pub crowd: u32,
+    /// Of a hundred versions that an observer looks at it holds a view of so many for a while.
+    pub holds: u32,
+    /// Percentage of killed readers after whose end the space is verified.
+    pub checks: u32,
+    /// Percentage of killed readers of declared groups whose group is removed then.
+    pub removals: u32,
 }
 
 /// What the seed decides beforehand.
@@ -221,6 +234,7 @@ impl Cast {
         self.draw_looks();
         self.draw_absences();
         self.draw_pauses();
+        self.draw_crowds();
     }
 
     /// Who looks how often, how full it gets, and the pace, from numbers of its own. A space that fills by itself is
@@ -263,6 +277,18 @@ impl Cast {
         self.behaviour.drainers = if self.spills { drainers } else { 0 };
         self.behaviour.cursorless = random.percent(40);
         self.behaviour.attributes = random.percent(30);
+    }
+
+    /// Who else has the space open, holds views, and removes groups, from numbers of its own.
+    fn draw_crowds(&mut self) {
+        let mut random = Random::new(self.seed, 79);
+        self.behaviour.crowd = *random.pick(&[0, 0, 8, 16, 24]);
+        self.behaviour.holds = *random.pick(&[0, 50, 100]);
+        let more = 1 + random.below(2) as u32;
+        self.observers += if self.spills && self.behaviour.holds > 0 { more } else { 0 };
+        let removals = *random.pick(&[0, 0, 50, 100]);
+        self.behaviour.removals = if self.declared { removals } else { 0 };
+        self.behaviour.checks = *random.pick(&[0, 50]);
     }
 
     /// Where the pools lie, from numbers of its own: what else a seed draws does not depend on it.
@@ -334,6 +360,10 @@ impl Cast {
             "drainers" => self.behaviour.drainers = number as u32,
             "cursorless" => self.behaviour.cursorless = number > 0,
             "attributes" => self.behaviour.attributes = number > 0,
+            "crowd" => self.behaviour.crowd = number as u32,
+            "holds" => self.behaviour.holds = number as u32,
+            "checks" => self.behaviour.checks = number as u32,
+            "removals" => self.behaviour.removals = number as u32,
             key if self.dangers.set(key, number) => {}
             _ => return Err(wrong()),
         }
@@ -405,6 +435,16 @@ impl Cast {
     /// Whether every process lives until its role is over, and every call of it reaches the disk.
     pub fn kills_none(&self) -> bool {
         self.dangers.kills == 0 && self.dangers.cuts == 0 && self.dangers.fault_per_million == 0
+    }
+
+    /// Handles of each process of a crowd: there are some only where processes are killed, for a full table refuses
+    /// others.
+    pub fn crowd(&self) -> u32 {
+        if self.dangers.kills > 0 {
+            self.behaviour.crowd
+        } else {
+            0
+        }
     }
 
     /// Whether nothing happens to any process once the run has begun, and no other group reads beside.

@@ -126,7 +126,7 @@ fn complaint(run: &Run, info: &SpaceInfo, known: &Known) -> Option<String> {
     if has_writers && info.state == "new" {
         return Some(format!("writers {:?} have come, and it counts as new", known.joined));
     }
-    let groups = || if has_writers && cast.declared { groups(cast, info) } else { None };
+    let groups = || if has_writers && cast.declared { groups(run, info) } else { None };
     let writers = || if has_writers { producer(cast, info, known) } else { None };
     dropped(cast, oracle, info)
         .or_else(|| filled(cast, info, known))
@@ -186,9 +186,10 @@ fn producer(cast: &Cast, info: &SpaceInfo, known: &Known) -> Option<String> {
     (!is_known || !is_group || !is_paced).then(what)
 }
 
-/// Each declared group is listed once, as it was declared.
-fn groups(cast: &Cast, info: &SpaceInfo) -> Option<String> {
-    (0..).zip(&cast.groups).find_map(|(index, size)| {
+/// Each declared group is listed once, as it was declared, but for those that may have been removed.
+fn groups(Run { cast, oracle }: &Run, info: &SpaceInfo) -> Option<String> {
+    let stays = |(index, _): &(usize, &u32)| !oracle.may_be_removed(*index);
+    (0..).zip(&cast.groups).filter(stays).find_map(|(index, size)| {
         let named = |group: &&ReaderGroupInfo| group.name == cast.group(index);
         let mut found = info.readers.iter().filter(named);
         let first = found.next();

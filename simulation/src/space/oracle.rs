@@ -59,6 +59,8 @@ pub struct Facts {
     /// Groups of which a rank has certainly been there, and those of them that were when the power was cut last.
     came: BTreeSet<usize>,
     came_before_cut: BTreeSet<usize>,
+    /// Declared groups that may have been removed.
+    removed: BTreeSet<usize>,
     /// The attribute of the space: what was set last, and what may have been.
     pub attribute: (i64, i64),
     /// The stream was seen finished.
@@ -246,14 +248,17 @@ impl Oracle {
             if facts.space.is_none() {
                 facts.space = inode;
             } else if !is_read {
-                if facts.cleans == 0 && (cast.declared || !facts.read_beside) {
+                // Without its last group a space that has finished is read to its end.
+                let may_go = facts.cleans > 0 || !facts.removed.is_empty();
+                if !may_go && (cast.declared || !facts.read_beside) {
                     process::fail("the space has gone, and no process cleaned");
                 }
                 let (cleaned, cleans) = (facts.cleaned + 1, facts.cleans);
                 let (writers, left) = (take(&mut facts.writers), take(&mut facts.left));
                 let (reading, beside) = (take(&mut facts.reading), take(&mut facts.beside));
-                let (space, rest) = (inode, Facts::default());
-                *facts = Facts { space, cleaned, cleans, writers, left, reading, beside, ..rest };
+                // Who is about to remove a group of the space before removes one of this one.
+                let (space, removed, rest) = (inode, take(&mut facts.removed), Facts::default());
+                *facts = Facts { space, cleaned, cleans, writers, left, reading, beside, removed, ..rest };
                 process::note("finds another space: the one before has gone");
             }
         }
@@ -291,6 +296,17 @@ impl Oracle {
         self.facts().cleans += 1;
     }
 
+    /// A process is about to remove a declared group. From now on nothing says where it goes on, nor what is kept for
+    /// it.
+    pub fn removes(&self, group: usize) {
+        self.facts().removed.insert(group);
+    }
+
+    /// Whether a group may have been removed.
+    pub fn may_be_removed(&self, group: usize) -> bool {
+        self.facts().removed.contains(&group)
+    }
+
     /// Whether the space may have been cleaned away.
     pub fn may_be_cleaned(&self) -> bool {
         self.facts().cleans > 0
@@ -324,6 +340,9 @@ impl Oracle {
     pub fn may_resume(&self, (group, rank): (usize, u32), size: u32, comes: Comes) -> RangeInclusive<u64> {
         let facts = self.facts();
         let of = |rank| facts.has_read((group, rank));
+        if facts.removed.contains(&group) {
+            return 0..=u64::MAX;
+        }
         match comes {
             Comes::First => {
                 let (from, to) = facts.least(group, size);
@@ -382,7 +401,8 @@ impl Oracle {
         let facts = self.facts();
         let ranks = cast.groups.iter().enumerate();
         let ranks = ranks.flat_map(|(group, size)| (0..*size).map(move |rank| (group, rank)));
-        let called = ranks.filter(|reader| !facts.ended.contains_key(reader));
+        let called =
+            ranks.filter(|reader| !facts.ended.contains_key(reader) && !facts.removed.contains(&reader.0));
         called
             .map(|reader| facts.released.get(&reader).map_or(0, |(_, called)| *called))
             .min()

@@ -18,6 +18,8 @@ use crate::danger::{self, Fate, MEMORY};
 const LIVES_IN_DANGER: u32 = 4;
 /// Folders of a run: of short names and shared state, of spaces on no memory tier, of lower pools.
 const FOLDERS: [&str; 3] = [MEMORY, "disk", "lower"];
+/// Crowds of a run, one after the other.
+const CROWDS: u32 = 4;
 /// A rank that is told of others' ends so often never comes through.
 const LIVES_MAX: u32 = 30;
 
@@ -46,8 +48,12 @@ struct Play {
     told: Arc<Mutex<HashMap<u32, Told>>>,
     /// Decides what a launcher does.
     launcher: Random,
-    /// Processes that drain.
-    drainers: Vec<u32>,
+    /// Processes that drain, remove groups, verify, or only have the space open.
+    beside: Vec<u32>,
+    /// Decides what becomes of a crowd, and of groups whose reader was killed.
+    other: Random,
+    /// Crowds that are still to come.
+    crowds: u32,
 }
 
 /// The first process of a run.
@@ -63,9 +69,10 @@ pub fn play(cast: Cast) {
     let fate = Fate::of(&cast.dangers);
     let random = process::random();
     let run = Run { cast, oracle: Oracle::default() };
-    let launcher = Random::new(run.cast.seed, 71);
-    let mut play =
-        Play { run, random, ranks, fate, cleaned: 0, told: Arc::default(), launcher, drainers: Vec::new() };
+    let (launcher, other) = (Random::new(run.cast.seed, 71), Random::new(run.cast.seed, 83));
+    let crowds = if run.cast.crowd() > 0 { CROWDS } else { 0 };
+    let (told, beside) = (Arc::default(), Vec::new());
+    let mut play = Play { run, random, ranks, fate, cleaned: 0, told, launcher, beside, other, crowds };
     play.leave_something();
     play.go();
     play.look_at_what_is_left();
@@ -98,8 +105,9 @@ impl Play {
             self.begin_again();
             self.revive_writers();
             self.revive_readers();
-            self.drainers.retain(|pid| process::exit(*pid).is_none());
-            if self.ranks.iter().all(|rank| rank.done) && self.drainers.is_empty() {
+            self.beside.retain(|pid| process::exit(*pid).is_none());
+            self.start_crowd();
+            if self.ranks.iter().all(|rank| rank.done) && self.beside.is_empty() {
                 break;
             }
         }
@@ -148,7 +156,7 @@ impl Play {
             rank.pid.take().into_iter().for_each(process::kill);
             rank.done |= matches!(rank.role, Role::Observer | Role::Caretaker);
         }
-        self.drainers.drain(..).for_each(process::kill);
+        self.beside.drain(..).for_each(process::kill);
         danger::cut_power(&self.run.cast.root, &FOLDERS[1..], &mut self.random);
         self.run.oracle.power_was_cut();
     }
@@ -171,6 +179,56 @@ impl Play {
         }
         for role in torn {
             self.kill_others_of(role);
+            self.remove_group_of(role);
+            self.check_after(role);
+        }
+    }
+
+    /// A reader was killed: what it left half done is no damage.
+    fn check_after(&mut self, killed: Role) {
+        let checks = self.run.cast.behaviour.checks;
+        if checks == 0 || !matches!(killed, Role::Reader(..)) || !self.other.percent(checks.into()) {
+            return;
+        }
+        let run = self.run.clone();
+        self.beside.push(process::start("checker", 0, move || {
+            let _ = roles::verify(&run, true);
+        }));
+    }
+
+    /// A reader was killed: its group may be removed, which may be killed, too.
+    fn remove_group_of(&mut self, killed: Role) {
+        let Role::Reader(group, _) = killed else { return };
+        let removals = self.run.cast.behaviour.removals;
+        if removals == 0 || !self.other.percent(removals.into()) {
+            return;
+        }
+        let run = self.run.clone();
+        let pid = process::start("remover", 0, move || {
+            let _ = roles::remover(&run, group);
+        });
+        process::in_danger(pid);
+        self.beside.push(pid);
+        if self.other.percent(30) {
+            let scale = self.other.below(9);
+            process::kill_after(pid, self.other.below(2 << scale));
+        }
+    }
+
+    /// A process that fills the table of members, and most often is killed.
+    fn start_crowd(&mut self) {
+        if self.crowds == 0 || !self.beside.is_empty() || self.ranks.iter().all(|rank| rank.done) {
+            return;
+        }
+        self.crowds -= 1;
+        let (run, random) = (self.run.clone(), Random::new(self.other.next(), 5));
+        let pid = process::start("crowd", 0, move || {
+            let _ = roles::crowd(&run, random);
+        });
+        self.beside.push(pid);
+        if self.other.percent(70) {
+            let scale = 8 + self.other.below(7);
+            process::kill_after(pid, self.other.below(2 << scale));
         }
     }
 
@@ -196,7 +254,7 @@ impl Play {
                 let _ = roles::drainer(&run, random);
             });
             process::in_danger(pid);
-            self.drainers.push(pid);
+            self.beside.push(pid);
         }
     }
 

@@ -61,10 +61,17 @@ pub fn explained<T>(run: &Run, during: &str, error: &Error) -> std::result::Resu
     if cast.dangers.fault_per_million > 0 {
         kinds.extend([Kind::Io, Kind::TierFull, Kind::Poisoned]);
     }
+    if cast.crowd() > 0 && during.starts_with("open") {
+        kinds.push(Kind::TooMany);
+    }
     if !kinds.contains(&error.kind()) {
         process::fail(format!("{during}: {error}"));
     }
     process::note(format!("{during}: {error}"));
+    if error.kind() == Kind::TooMany {
+        // Until a crowd has gone.
+        thread::sleep(LATER);
+    }
     Err(())
 }
 
@@ -421,8 +428,11 @@ fn check_order(
 
 /// Which versions are retained, by a handle that is open.
 fn see(run: &Run, r: &Reader) -> Told {
-    let seen = run.oracle.seen();
+    let (seen, known) = (run.oracle.seen(), run.oracle.known());
     let versions = timed(run, "versions", || r.versions())?;
+    if versions.end < known && !run.oracle.may_be_cleaned() {
+        process::fail(format!("{known} versions were complete, a reader sees {versions:?}"));
+    }
     if run.cast.dangers.cuts == 0 && !run.oracle.may_be_cleaned() {
         run.oracle.sees(&versions, seen);
     }
@@ -433,7 +443,8 @@ fn see(run: &Run, r: &Reader) -> Told {
 fn told_the_end(run: &Run, (group, rank): (usize, u32), due: Option<u64>, missed: u64) {
     let Run { cast, oracle } = run;
     let resume = oracle.may_resume((group, rank), cast.groups[group], Comes::Somehow);
-    let at = due.or_else(|| cast.declared.then_some(*resume.end()));
+    let was_there = cast.declared && !oracle.may_be_removed(group);
+    let at = due.or_else(|| was_there.then_some(*resume.end()));
     if let Some(due) = at.map(|at| at + missed).filter(|_| cast.declared || !cast.drops()) {
         let known = oracle.known();
         if due < known {
@@ -508,9 +519,10 @@ pub fn check(cast: &Cast, r: &mut Reader, version: u64) -> Result<u64> {
     Ok(incarnation)
 }
 
-/// An observer: looks at versions in any order, takes part in nothing.
+/// An observer: looks at versions in any order, takes part in nothing. Of some it holds views for a while.
 pub fn observer(run: &Run, mut random: Random) -> Told {
     let Run { cast, oracle } = run;
+    let mut held = Held { kept: Vec::new(), random: Random::new(random.clone().next(), 97) };
     for _ in 0..1 + random.below(4) {
         let mut options = cast.options(0, 1, "observer");
         (options.rank, options.size, options.observer) = (None, None, true);
@@ -540,9 +552,100 @@ pub fn observer(run: &Run, mut random: Random) -> Told {
             }
             let version = versions.start + random.below(versions.end - versions.start);
             look(run, &mut r, version)?;
+            held.hold(run, &mut r, version)?;
         }
     }
     Ok(())
+}
+
+/// Most views that an observer holds at once.
+const HELD_MAX: usize = 3;
+/// It holds them for less than a process sleeps that waits for what they hold.
+const HELD: Duration = Duration::from_millis(8);
+
+/// Views that an observer holds.
+struct Held {
+    kept: Vec<Kept>,
+    random: Random,
+}
+
+impl Held {
+    /// Holds a view of a version, which may have gone, and lets others go, in any order.
+    fn hold(&mut self, run: &Run, r: &mut Reader, version: u64) -> Told {
+        if run.cast.behaviour.holds == 0 || !self.random.percent(run.cast.behaviour.holds.into()) {
+            return Ok(());
+        }
+        let mut opened = match r.open_version(version) {
+            Ok(opened) => opened,
+            Err(e) if [Kind::VersionGone, Kind::PeerMissing].contains(&e.kind()) => return Ok(()),
+            Err(e) => return explained(run, "open_version", &e),
+        };
+        let incarnation = timed(run, "look", || check(&run.cast, &mut opened, version))?;
+        run.oracle.was_read(version, incarnation);
+        self.kept.extend(view(run, &mut opened, version, incarnation)?);
+        timed(run, "end_step", || opened.end_step())?;
+        let scale = self.random.below(14);
+        thread::sleep(Duration::from_micros(self.random.below(2 << scale)).min(HELD / HELD_MAX as u32));
+        self.kept.iter().for_each(Kept::check);
+        while self.kept.len() == HELD_MAX || !self.kept.is_empty() && self.random.percent(40) {
+            let one = self.random.below(self.kept.len() as u64) as usize;
+            drop(self.kept.swap_remove(one));
+        }
+        Ok(())
+    }
+}
+
+/// Has the space open by many handles, and holds versions by some, until it lets them go in any order. While the table
+/// is full it tries again and again, so that it takes the place of each member that leaves.
+pub fn crowd(run: &Run, mut random: Random) -> Told {
+    let Run { cast, oracle } = run;
+    let scale = random.below(12);
+    thread::sleep(Duration::from_micros(random.below(2 << scale)));
+    let mut held = Held { kept: Vec::new(), random: Random::new(random.next(), 97) };
+    let mut there = Vec::new();
+    let mut options = cast.options(0, 1, "observer");
+    (options.rank, options.size, options.observer) = (None, None, true);
+    options.timeout = Duration::from_secs(1);
+    for _ in 0..3 * cast.crowd() {
+        match Reader::open(&cast.name(), &options) {
+            Ok(r) => there.push((oracle.opened(cast), r)),
+            // There is none.
+            Err(e) if e.kind() == Kind::PeerMissing => break,
+            Err(e) if e.kind() == Kind::TooMany => thread::sleep(Duration::from_micros(random.below(40))),
+            Err(e) => return explained(run, "open in a crowd", &e),
+        }
+        if let Some((_, r)) = there.last_mut().filter(|_| random.percent(30)) {
+            let versions = timed(run, "versions", || r.versions())?;
+            if !versions.is_empty() {
+                held.hold(run, r, versions.end - 1)?;
+            }
+        }
+        if there.len() as u32 >= cast.crowd() || random.percent(5) {
+            let one = random.below(there.len() as u64 + 1) as usize;
+            (one < there.len()).then(|| drop(there.swap_remove(one)));
+        }
+    }
+    while !there.is_empty() {
+        let scale = random.below(10);
+        thread::sleep(Duration::from_micros(random.below(2 << scale)));
+        let one = random.below(there.len() as u64) as usize;
+        drop(there.swap_remove(one));
+    }
+    held.kept.iter().for_each(Kept::check);
+    Ok(())
+}
+
+/// Removes a declared group whose reader was killed. One of its ranks may live, or come meanwhile.
+pub fn remover(run: &Run, group: usize) -> Told {
+    run.oracle.removes(group);
+    match forebay_space::remove_reader_group(&run.cast.name(), &run.cast.group(group)) {
+        Ok(()) => {
+            process::note("removed a group");
+            Ok(())
+        }
+        Err(e) if [Kind::NameInUse, Kind::UnknownComponent, Kind::PeerMissing].contains(&e.kind()) => Ok(()),
+        Err(e) => explained(run, "remove a group", &e),
+    }
 }
 
 /// Looks at a version beside the one of the open step, and now and then at two at a time.
@@ -675,14 +778,14 @@ pub fn forerunner(run: &Run, mut random: Random) {
 
 /// Verifies the space. Beside writers that are stopped or starved in the middle of a change the control segment may
 /// differ from the lanes for longer than `verify` looks.
-fn verify(run: &Run, has_writers: bool) -> Told {
+pub fn verify(run: &Run, has_writers: bool) -> Told {
     let cast = &run.cast;
     match forebay_space::verify(&cast.name()) {
         Ok(report) => {
             // A copy of the oldest version is raised before it is.
-            let is_passing = |what: &str| {
-                has_writers && what.starts_with("control segment:") && !what.contains("are hidden")
-            };
+            let is_lasting = |what: &str| what.contains("are hidden") || what.contains("match its sum");
+            let is_passing =
+                |what: &str| has_writers && what.starts_with("control segment:") && !is_lasting(what);
             // Of what was never acknowledged a power cut leaves any part.
             let known = run.oracle.known();
             let is_cut = |version: Option<u64>| {
@@ -711,6 +814,8 @@ pub fn judge(run: &Run) {
             Err(e) if e.kind() == Kind::PeerMissing => return,
             // A stopped process holds the lock.
             Err(e) if e.kind() == Kind::TimedOut && cast.dangers.stops > 0 => {}
+            // A crowd fills the table.
+            Err(e) if e.kind() == Kind::TooMany && cast.crowd() > 0 => thread::sleep(LATER / 10),
             Err(e) => process::fail(format!("judge: open: {e}")),
         }
     };

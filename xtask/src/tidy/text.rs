@@ -109,6 +109,7 @@ const WORDS: &[(&str, &str)] = &[
     (concat!("every", "body"), "name the actor: all ranks, every process"),
     (concat!("ch", "ore"), "task"),
     (concat!("ch", "ores"), "task"),
+    (concat!("dou", "bt"), "caveat, uncertainty"),
     (concat!("to be ", "had"), "available"),
     (concat!("give ", "back"), "release, free, return"),
     (concat!("gives ", "back"), "release, free, return"),
@@ -120,12 +121,18 @@ const WORDS: &[(&str, &str)] = &[
 /// Files whose words are not revised: the change log has past entries.
 const UNREVISED: &[&str] = &["CHANGELOG.md"];
 
-/// Names that are fixed and contain such a word: an option, fields of the control segment, the user of uid 65534.
+/// Names that are fixed and contain such a word: an option, fields of the control segment, a key of the profile, the
+/// user of uid 65534.
 const FIXED_NAMES: &[(&str, &str)] = &[
     ("crates/cli/src/mem.rs", concat!("ro", "om")),
+    ("crates/profile/src/lib.rs", concat!("dou", "bt")),
+    ("crates/profile/src/tier.rs", concat!("dou", "bt")),
     ("crates/space/src/control/layout.rs", concat!("ro", "om")),
     ("docs/src/formats/control.md", concat!("ro", "om")),
+    ("docs/src/formats/profile.md", concat!("dou", "bt")),
+    ("docs/src/formats/profile.schema.json", concat!("dou", "bt")),
     ("docs/src/guide/mem.md", concat!("ro", "om")),
+    ("docs/src/guide/probe.md", concat!("dou", "bt")),
     ("xtask/src/main.rs", concat!("no", "body")),
     ("xtask/src/mem_matrix.rs", concat!("no", "body")),
 ];

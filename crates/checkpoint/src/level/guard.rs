@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use forebay_tier::Result;
+use forebay_tier::{Kind, Result};
 
 use super::{plan, Code, Group, Level};
 use crate::format::{directory_of, kept_file, rank_of_manifest, StepId, COMMIT, PARITY, RECORD};
@@ -53,10 +53,15 @@ pub(crate) fn missing(guard: &Guard, id: StepId, groups: &[Group]) -> Result<(us
 
 impl Level {
     /// Whether a committed step has everything that protects it on every node, as far as names say. True without
-    /// redundancy.
+    /// redundancy; false where its commit record is damaged, which must not keep newer steps from being saved.
     pub(crate) fn is_protected(&self, id: StepId) -> Result<bool> {
         let Some(guard) = &self.guard else { return Ok(true) };
-        let Some(commit) = self.commit_record(id)? else { return Ok(false) };
+        let commit = match self.commit_record(id) {
+            Ok(Some(commit)) => commit,
+            Ok(None) => return Ok(false),
+            Err(e) if e.kind() == Kind::Damaged => return Ok(false),
+            Err(e) => return Err(e),
+        };
         match plan(guard, &commit)? {
             Some(groups) => missing(guard, id, &groups).map(|missing| missing == (0, 0)),
             None => Ok(false),

@@ -48,7 +48,7 @@ use crate::format::{
     manifest_file, manifest_name, metric_name, rank_of_manifest, seal_of, step_of, Base, Commit, Manifest,
     RankEntry, StepId, Stored, Variable, COMMIT, DATA, METRIC_BYTES,
 };
-use crate::place::{is_pattern, Directories, Directory, Nodes, Objects, Own, Part, Place, Written};
+use crate::place::{is_pattern, object_store, Directories, Directory, Nodes, Own, Part, Place, Written};
 use keep::Reason;
 use load::read_piece;
 use packing::Known;
@@ -164,7 +164,7 @@ impl Level {
             return Ok(Level::of_nodes(info, None, None, durability));
         }
         let place: Arc<dyn Place> = match info.tier {
-            TierKind::Object => Arc::new(Objects::of_url(&info.dir.to_string_lossy(), LOOK_TIMEOUT)?),
+            TierKind::Object => object_store(&info.dir.to_string_lossy(), LOOK_TIMEOUT)?,
             tier => Arc::new(Directory::for_looking(&info.dir, tier)?),
         };
         Ok(Level::new(place, info.keep))

@@ -90,7 +90,10 @@ impl Directory {
                 format!("{} is not on tier {tier}", path.display()),
             )
             .with("found", found)
-            .hint("give the directory without a tier: it is detected"));
+            .hint(match tier.is_memory() {
+                true => "levels in memory lie below FOREBAY_DIR: set it to a directory on tmpfs",
+                false => "give the directory without a tier: it is detected",
+            }));
         }
         Ok(Directory::of(path, tier, on_memory, owner))
     }

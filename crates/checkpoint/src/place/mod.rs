@@ -8,12 +8,16 @@
 //! Not here: what the files mean, and who may write which (no two writers ever write the same name).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_tier::{Device, Durability, Result, TierKind};
+#[cfg(not(feature = "objects"))]
+use forebay_tier::{Error, Kind};
 
 mod call;
 mod directory;
 mod nodes;
+#[cfg(feature = "objects")]
 mod objects;
 pub(crate) use call::call;
 #[cfg(test)]
@@ -22,11 +26,36 @@ pub use directory::Directory;
 pub(crate) use directory::{check_own, make_own, threads};
 pub use nodes::Nodes;
 pub(crate) use nodes::{is_pattern, numbered, of_node, Directories, Family, Own, NODE};
-pub(crate) use objects::is_url;
+#[cfg(feature = "objects")]
 pub use objects::Objects;
 
 /// Most bytes of a block of [`Place::store_blocks`].
 pub(crate) const BLOCK_BYTES: usize = 64 * crate::format::CHUNK_BYTES;
+
+/// Whether a level's text is the address of an object store.
+pub(crate) fn is_url(text: &str) -> bool {
+    text.contains("://")
+}
+
+/// The object store of an address; `timeout` is the deadline of each request.
+///
+/// # Errors
+/// As [`Objects::of_url`].
+#[cfg(feature = "objects")]
+pub(crate) fn object_store(url: &str, timeout: Duration) -> Result<Arc<dyn Place>> {
+    Ok(Arc::new(Objects::of_url(url, timeout)?))
+}
+
+/// The same in a build without object stores.
+///
+/// # Errors
+/// `NotPossibleHere`.
+#[cfg(not(feature = "objects"))]
+pub(crate) fn object_store(url: &str, _timeout: Duration) -> Result<Arc<dyn Place>> {
+    let error =
+        Error::new(Kind::NotPossibleHere, format!("cannot open {url}: this build has no object stores"));
+    Err(error.hint("build forebay with its default features: cargo build --release --package forebay-cli"))
+}
 
 /// Bytes of a data file and where they go.
 #[derive(Clone, Copy, Debug)]

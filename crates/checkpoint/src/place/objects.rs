@@ -70,11 +70,6 @@ impl Drop for Inner {
     }
 }
 
-/// Whether a level's text is the address of a store.
-pub(crate) fn is_url(text: &str) -> bool {
-    text.contains("://")
-}
-
 impl Objects {
     /// The store of an address: `s3://BUCKET/PREFIX`, or `file:///DIRECTORY` with a file for each object. Nothing is
     /// asked of it yet. `timeout` is the deadline of each request.

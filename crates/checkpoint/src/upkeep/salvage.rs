@@ -199,8 +199,12 @@ pub fn extract(
         }
     }
     match rejected.first() {
-        None => Err(Error::new(Kind::VersionGone, "there is no step to restore")
-            .hint("forebay ckpt list PATH shows the steps that are there")),
+        None => {
+            let what =
+                only.map_or("there is no step to restore".into(), |step| format!("no level has step {step}"));
+            Err(Error::new(Kind::VersionGone, what)
+                .hint("forebay ckpt list PATH shows the steps that are there"))
+        }
         Some(first) => Err(Error::new(Kind::Damaged, "no step can be restored").with("newest", first)),
     }
 }

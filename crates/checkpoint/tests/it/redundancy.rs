@@ -291,6 +291,32 @@ fn each_level_has_redundancy_of_its_own() {
 }
 
 #[test]
+fn newer_steps_are_saved_beside_a_damaged_commit_record() {
+    for code in ["partner", "xor:2", "rs:2+2"] {
+        let (base, memory) = dirs();
+        let options = options(&["dram", &format!("file+{code}")], memory.path());
+        saved(base.path(), &options, 4, 2);
+        let record = node(base.path(), 0).join("s0000000002-r000001/commit");
+        flip(&record, 20);
+        group(4, base.path(), &options, |_, program| {
+            // Memory has it whole, so that nothing is read, and repaired, in the level below.
+            assert_eq!(program.restore().unwrap().unwrap().step, 2);
+            for step in 3..5 {
+                program.save(step).unwrap();
+                assert_eq!(program.checkpoint.wait().unwrap(), Some(step), "{code}");
+            }
+        });
+        let seen = forebay_checkpoint::verify(base.path(), Some(4)).unwrap();
+        let lower = seen.iter().find(|step| step.redundancy.is_some()).unwrap();
+        assert_eq!(
+            (lower.redundancy.as_ref().unwrap().state, &lower.fault),
+            (State::Complete, &None),
+            "{code}"
+        );
+    }
+}
+
+#[test]
 fn steps_that_not_every_rank_saved_are_owed_nothing() {
     let (base, memory) = dirs();
     let options = options(&["file+partner"], memory.path());

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::output::{schema, Output};
 
-/// Take the arrays of the newest whole step (or of one step) out, as .npy files.
+/// Export the arrays of the newest complete step (or of one step) as .npy files.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "An array that ranks share is put together; of one that every rank holds whole, rank 0's is taken.\n\

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use comfy_table::Cell;
 use forebay_checkpoint::{State, VerifyReport};
 use forebay_space::format_bytes;
-use forebay_tier::{Kind, Result};
+use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
 use crate::output::{number, schema, table_text, toned, Output, Tone};
@@ -17,7 +17,8 @@ use crate::output::{number, schema, table_text, toned, Output, Tone};
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Redundancy that is not complete is shown and is no damage: a restore completes it.\n\n\
-                  Exit status: 0 all is well, 7 this is not a checkpoint directory, 8 damage was found."
+                  Exit status: 0 no damage, 7 this is not a checkpoint directory, 8 damage was found, or no level
+                  has the step."
 )]
 pub struct Args {
     /// The directory that the program gave to Checkpoint.
@@ -39,6 +40,10 @@ struct Body<'a> {
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
     out.progress(&format!("reading {}", args.path.display()));
     let steps = forebay_checkpoint::verify(&args.path, args.step)?;
+    if let (Some(step), true) = (args.step, steps.is_empty()) {
+        return Err(Error::new(Kind::VersionGone, format!("no level has step {step}"))
+            .hint("forebay ckpt list PATH shows the steps that are there"));
+    }
     let kept = |step: &VerifyReport| step.redundancy.as_ref().is_none_or(|kept| kept.state != State::Damaged);
     let ok = steps.iter().all(|step| step.fault.is_none() && kept(step));
     let repairable = steps.iter().any(|step| step.fault.is_some() && step.redundancy.is_some());

@@ -77,6 +77,7 @@ fn suggest(name: &str) -> Error {
     };
     match did_you_mean(name, names.iter().map(String::as_str)) {
         Some(near) => error.hint(format!("did you mean {near}?")),
+        None if name.contains('/') => error.hint("there is no space at this path"),
         None if names.is_empty() => error.hint("there is no space; short names are looked up in FOREBAY_DIR"),
         None => error.hint("`forebay ls` lists the existing spaces; a name with a / is a path"),
     }

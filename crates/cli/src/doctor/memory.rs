@@ -72,7 +72,7 @@ pub fn private_shared_memory(machine: &Machine) -> Finding {
             .change("Slurm: leave /dev/shm out of Dirs= in job_container.conf; containers: --ipc=host")
             .without_root(
                 "start both sides in one job step (forebay run does), or set FOREBAY_DIR to a \
-                           folder that both see",
+                           directory that both see",
             )
     };
     let (own, first) = (machine.mounts(), machine.mounts_of("1"));
@@ -82,7 +82,7 @@ pub fn private_shared_memory(machine: &Machine) -> Finding {
     };
     if shm.root != "/" {
         return advice(format!(
-            "{SHM} is the folder {} of another file system, bound there for this session",
+            "{SHM} is the directory {} of another file system, bound there for this session",
             shm.root
         ));
     }
@@ -135,12 +135,12 @@ pub fn space_directory(machine: &Machine) -> Finding {
     if place.to_str().and_then(|p| machine.writable(p)) == Some(false) {
         return Finding::warning(CHECK, format!("{} is not writable", place.display()))
             .means("no space can be made under a short name")
-            .without_root("set FOREBAY_DIR to a folder of your own, or give spaces as paths");
+            .without_root("set FOREBAY_DIR to a directory of your own, or give spaces as paths");
     }
     match forebay_tier::detect(place) {
         Ok(tier) => Finding::ok(CHECK, format!("{} on tier {tier}", root.display())),
         Err(e) => Finding::warning(CHECK, format!("{}: {}", root.display(), e.message()))
-            .without_root("set FOREBAY_DIR to another folder"),
+            .without_root("set FOREBAY_DIR to another directory"),
     }
 }
 

@@ -161,7 +161,7 @@ fn text(profile: &Profile, out: &Output) -> String {
         table.add_row(cells(tier, &row(tier), &mut marks));
     }
     text += &table_text(&table);
-    text += "\nbandwidths in GB/s or thousand operations/s (k), @ the fewest threads (t) or requests under way (q)\n\
+    text += "\nbandwidths in GB/s or thousand operations/s (k), @ the fewest threads (t) or requests in flight (q)\n\
              that reach 95 % of them; ± how far a round of the probe is from them; idle, loaded, persist: median /\n\
              99 % of a time\n";
     let notes =
@@ -174,9 +174,9 @@ fn text(profile: &Profile, out: &Output) -> String {
 fn cells(tier: &Tier, row: &Row, marks: &mut Vec<String>) -> Vec<Cell> {
     let bests = [&row.read, &row.write, &row.random_read, &row.random_write];
     let mut cells = vec![Cell::new(&tier.name)];
-    let doubt = |b: &&Option<Best>| b.as_ref().and_then(|b| b.doubt.clone());
-    let first = bests.iter().find_map(doubt);
-    let any = first.or_else(|| tier.curves.iter().find_map(|c| c.doubt.clone()));
+    let caveat = |b: &&Option<Best>| b.as_ref().and_then(|b| b.caveat.clone());
+    let first = bests.iter().find_map(caveat);
+    let any = first.or_else(|| tier.curves.iter().find_map(|c| c.caveat.clone()));
     cells.extend(bests.map(|best| Cell::new(best.as_ref().map_or("-".into(), knee))));
     cells.push(Cell::new(row.mixed.map_or("-".into(), |(value, unit)| speed(value, unit))));
     cells.extend([row.idle, row.loaded, row.persist].map(|t| Cell::new(t.map_or("-".into(), times))));
@@ -188,7 +188,7 @@ fn cells(tier: &Tier, row: &Row, marks: &mut Vec<String>) -> Vec<Cell> {
 /// `21.3 ±4% @8t`.
 fn knee(best: &Best) -> String {
     let letter = if best.over == Axis::Depth { "q" } else { "t" };
-    let mark = if best.doubt.is_some() { "!" } else { "" };
+    let mark = if best.caveat.is_some() { "!" } else { "" };
     format!("{}{mark} @{}{letter}", speed(best.value, best.unit), best.reached_at)
 }
 
@@ -233,14 +233,14 @@ mod tests {
             unit: Unit::Gigabytes,
             reached_at: 8,
             over: Axis::Threads,
-            doubt: None,
+            caveat: None,
         };
         assert_eq!(knee(&best), "21.3 ±4% @8t");
         let counted = Best {
             value: Estimate::new(61_870.0, 0.0),
             unit: Unit::Operations,
             over: Axis::Depth,
-            doubt: Some("a cache answered".into()),
+            caveat: Some("a cache answered".into()),
             ..best
         };
         assert_eq!(knee(&counted), "61.9k ±0%! @8q");

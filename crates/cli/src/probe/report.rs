@@ -10,7 +10,7 @@ use crate::command::paths::{open_in_browser, relative};
 use crate::command::profiles::chosen;
 use crate::output::{schema, Output};
 
-/// Write a report of a profile, one self-contained HTML file; a second profile is laid over it.
+/// Write a report of a profile, one self-contained HTML file; a second profile is overlaid.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A saved profile, a platform or a file; without one the newest saved profile.

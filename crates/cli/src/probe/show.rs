@@ -157,9 +157,9 @@ fn knees(profile: &Profile, tier: &Tier, all: bool, out: &Output) -> String {
     let mut table =
         out.table(&["  HIGHEST OF", "PATTERN", "SIZE", "HIGHEST", "KNEE AT", "ACCESS", "NUMBERS"]);
     for knee in &knees {
-        let says = match (knee.note, knee.doubt) {
-            (_, Some(doubt)) => {
-                toned(format!("{}; caveat: {doubt}", mark(profile, knee.source)), Tone::Notable)
+        let says = match (knee.note, knee.caveat) {
+            (_, Some(caveat)) => {
+                toned(format!("{}; caveat: {caveat}", mark(profile, knee.source)), Tone::Notable)
             }
             (Some(note), _) => Cell::new(format!("{}; {note}", mark(profile, knee.source))),
             _ => Cell::new(mark(profile, knee.source)),
@@ -217,9 +217,9 @@ fn latencies(profile: &Profile, tier: &Tier, out: &Output) -> String {
         let in_ns = |value: Option<_>| number(value.map_or(String::new(), time));
         let load = [latency.load.to_string(), concurrency(&latency.when)];
         let load: Vec<String> = load.into_iter().filter(|t| !t.is_empty()).collect();
-        let says = match (&latency.note, &latency.doubt) {
-            (_, Some(doubt)) => {
-                toned(format!("{}; caveat: {doubt}", mark(profile, &latency.source)), Tone::Notable)
+        let says = match (&latency.note, &latency.caveat) {
+            (_, Some(caveat)) => {
+                toned(format!("{}; caveat: {caveat}", mark(profile, &latency.source)), Tone::Notable)
             }
             (Some(note), _) => Cell::new(format!("{}; {note}", mark(profile, &latency.source))),
             _ => Cell::new(mark(profile, &latency.source)),
@@ -299,8 +299,8 @@ fn streams(profile: &Profile, out: &Output) -> String {
             cell(row.scale),
             cell(row.add),
             cell(row.triad),
-            match &row.doubt {
-                Some(doubt) => toned(format!("{says}; caveat: {doubt}"), Tone::Notable),
+            match &row.caveat {
+                Some(caveat) => toned(format!("{says}; caveat: {caveat}"), Tone::Notable),
                 None => Cell::new(says),
             },
         ]);

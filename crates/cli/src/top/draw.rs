@@ -157,11 +157,11 @@ fn columns(width: u16) -> Vec<Column> {
         column("UNREAD", 6, true, |s, _| (s.lag_versions().to_string(), None)),
         column("IN/s", 10, true, |s, _| (rate(s.in_bytes_per_s), None)),
         column("OUT/s", 10, true, |s, _| (rate(s.out_bytes_per_s), None)),
-        column("USED", if width >= 100 { 17 } else { 6 }, true, used_cell),
+        column("FILL", if width >= 100 { 17 } else { 6 }, true, used_cell),
         column("WAITING", 11, true, waiting_cell),
     ];
     // What can be done without first, while the name would not fit.
-    for dispensable in ["VERSION", "OUT/s", "IN/s", "STATE", "UNREAD", "USED"] {
+    for dispensable in ["VERSION", "OUT/s", "IN/s", "STATE", "UNREAD", "FILL"] {
         let needed: u16 = all.iter().map(|c| c.width + 1).sum();
         if needed + NAME_MIN > width {
             all.retain(|c| c.heading != dispensable);

@@ -31,7 +31,7 @@ pub fn print(look: &Look, before: Option<&Look>, out: &Output) -> Result<()> {
 
 fn table(spaces: &[Seen], out: &Output) -> String {
     let heading =
-        ["NAME", "STATE", "VERSIONS", "UNREAD", "LAG", "IN/s", "OUT/s", "USED", "MOVED", "FAILED", "WAITING"];
+        ["NAME", "STATE", "VERSIONS", "UNREAD", "LAG", "IN/s", "OUT/s", "FILL", "MOVED", "FAILED", "WAITING"];
     let mut table = out.table(&heading);
     for seen in spaces {
         let space = &seen.space;

@@ -34,7 +34,8 @@ const CHECKPOINT_INTRODUCTION: &str = "
 ## Checkpoint
 
 `forebay.Checkpoint` and `fb_checkpoint_open` take these, and of the above `rank`, `size`, `scope`, `timeout` and, in
-Python, `comm`. They have no environment variables.
+Python, `comm`. They have no environment variables. In Python `levels` and `when` are a text or a list of texts, as in
+`[\"dram\", \"file,keep=3\"]`.
 
 | option | value | default | set in | since | meaning |
 |---|---|---|---|---|---|

@@ -69,7 +69,7 @@ impl Window {
     pub fn on(backing: Arc<dyn Backing>, options: &WindowOptions) -> Result<Window> {
         if options.mode == Mode::ReadWrite {
             let what = format!("a window on {} cannot be written back", backing.name());
-            return Err(Error::new(Kind::NotPossibleHere, what).hint("mode read-only or copy-on-write"));
+            return Err(Error::new(Kind::NotPossibleHere, what).hint("use mode \"r\" or \"c\""));
         }
         let fetch = Fetch::new(backing, BUFFERS_MAX as usize);
         Window::over(Source::Backing(Arc::new(fetch)), options, false)
@@ -193,10 +193,16 @@ fn choose_for_backing(name: &str, options: &WindowOptions) -> Result<(WindowEngi
         Some(WindowEngine::Handler) => {
             answers_kernel(able.as_ref().ok()).map(|()| (WindowEngine::Handler, "asked for"))
         }
-        Some(WindowEngine::Userfault) => able.map(|_| (WindowEngine::Userfault, "asked for")),
-        None => able.map(|_| (WindowEngine::Userfault, "there is no file to map")),
+        Some(WindowEngine::Userfault) => {
+            able.map(|_| (WindowEngine::Userfault, "asked for")).map_err(unfaulted)
+        }
+        None => able.map(|_| (WindowEngine::Userfault, "there is no file to map")).map_err(unfaulted),
     }
-    .map_err(|e| e.hint("tiles, gather and indexing of the array need no userfaultfd"))
+}
+
+/// What needs no userfaultfd, where it is refused.
+fn unfaulted(error: Error) -> Error {
+    error.hint("tiles, gather and indexing of the array need no userfaultfd")
 }
 
 /// Whether faults of the kernel may be answered.

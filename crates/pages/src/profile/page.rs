@@ -137,7 +137,7 @@ impl Page<'_> {
                         li class={ "c" (entry.colour) @if entry.second { " second" } } {
                             (self.who(entry.second)) (entry.name) " "
                             (mark(self.profile(entry.second), &entry.source))
-                            (caveat(entry.doubt.as_deref()))
+                            (caveat(entry.caveat.as_deref()))
                         }
                     }
                     @if panel.left_out > 0 {
@@ -188,7 +188,7 @@ impl Page<'_> {
                     details(&knee.when, true).render(),
                     speed(knee.highest, knee.unit),
                     concurrency(&knee.when).render(),
-                    html! { (mark(profile, knee.source)) (remark(knee.note)) (caveat(knee.doubt)) },
+                    html! { (mark(profile, knee.source)) (remark(knee.note)) (caveat(knee.caveat)) },
                 ]);
             }
         }
@@ -235,7 +235,7 @@ impl Page<'_> {
             cell(l.p90_ns),
             cell(l.p99_ns),
             cell(l.p999_ns),
-            html! { (mark(profile, &l.source)) (remark(l.note.as_deref())) (caveat(l.doubt.as_deref())) },
+            html! { (mark(profile, &l.source)) (remark(l.note.as_deref())) (caveat(l.caveat.as_deref())) },
         ]
     }
 
@@ -250,7 +250,7 @@ impl Page<'_> {
                     details(&sample.when, true).render(),
                     concurrency(&sample.when).render(),
                     speed(sample.value, sample.unit),
-                    html! { (mark(profile, sample.source)) (caveat(sample.doubt)) },
+                    html! { (mark(profile, sample.source)) (caveat(sample.caveat)) },
                 ]);
             }
         }
@@ -299,7 +299,7 @@ impl Page<'_> {
                     cell(row.scale),
                     cell(row.add),
                     cell(row.triad),
-                    html! { (mark(profile, &row.source)) (caveat(row.doubt.as_deref())) },
+                    html! { (mark(profile, &row.source)) (caveat(row.caveat.as_deref())) },
                 ]);
             }
         }

@@ -16,7 +16,7 @@ pub struct Panel {
     pub title: String,
     /// The picture.
     pub svg: Markup,
-    /// (colour, second profile, name, source, doubt) of each line.
+    /// (colour, second profile, name, source, caveat) of each line.
     pub legend: Vec<LegendEntry>,
     /// Curves that are in the table only.
     pub left_out: usize,
@@ -33,7 +33,7 @@ pub struct LegendEntry {
     /// Where its numbers come from.
     pub source: Citation,
     /// Why it is not to be believed, if so.
-    pub doubt: Option<String>,
+    pub caveat: Option<String>,
 }
 
 /// A curve and whose it is.
@@ -143,8 +143,8 @@ fn panel(mut curves: Vec<Owned<'_>>) -> Panel {
             points: owned.curve.points.iter().map(|p| (p.x, in_unit(p.y))).collect(),
             knee: owned.curve.knee().map(|k| k.reached_at),
         });
-        let (source, doubt) = (owned.curve.source.clone(), owned.curve.doubt.clone());
-        legend.push(LegendEntry { colour, second: owned.second, name, source, doubt });
+        let (source, caveat) = (owned.curve.source.clone(), owned.curve.caveat.clone());
+        legend.push(LegendEntry { colour, second: owned.second, name, source, caveat });
     }
     let chart = CurveChart { label: title.clone(), over, unit: word.to_owned(), lines };
     Panel { title, svg: chart.svg(), legend, left_out }

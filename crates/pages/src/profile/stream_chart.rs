@@ -32,7 +32,7 @@ struct Column {
     second: bool,
     /// In the unit of the picture.
     value: Estimate,
-    doubt: bool,
+    caveat: bool,
     profile: String,
 }
 
@@ -61,7 +61,7 @@ pub fn figure(profiles: &[(bool, &Profile)]) -> Markup {
             kernel,
             second,
             value: value.scaled(1.0 / scale),
-            doubt: row.doubt.is_some(),
+            caveat: row.caveat.is_some(),
             profile: profile.name.clone(),
         });
         let same =
@@ -146,11 +146,11 @@ fn draw(
         let class = if column.second { " second" } else { "" };
         let (figure, error) = digits(column.value.value, column.value.error);
         let error = error.map_or(String::new(), |e| format!(" ± {e}"));
-        let doubt = if column.doubt { ", with a caveat" } else { "" };
+        let caveat = if column.caveat { ", with a caveat" } else { "" };
         let _ = write!(
             out,
             "<rect class=\"column c{kernel}{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
-             height=\"{:.1}\"><title>{}, {}: {figure}{error} {}{doubt}</title></rect>",
+             height=\"{:.1}\"><title>{}, {}: {figure}{error} {}{caveat}</title></rect>",
             bottom - y,
             escape(&column.profile),
             KERNELS[column.kernel],
@@ -166,7 +166,7 @@ fn draw(
                 line(out, "bar over", (middle - 3.0, y_of(end)), (middle + 3.0, y_of(end)));
             }
         }
-        let mark = if column.doubt { "!" } else { "" };
+        let mark = if column.caveat { "!" } else { "" };
         text(out, middle, top - 4.0, "figure mid", &format!("{}{mark}", short(column.value.value)));
     }
 }
@@ -203,7 +203,7 @@ mod tests {
         let mut profile = platform("ddr4-2666").unwrap();
         assert!(!figure(&[(false, &profile)]).0.contains("bar over"), "half a GB/s of 154 is too short");
         profile.streams[0].copy = Estimate::new(136.0, 20.0);
-        profile.streams[0].doubt = Some("a <cache> answered".into());
+        profile.streams[0].caveat = Some("a <cache> answered".into());
         let svg = figure(&[(false, &profile)]).into_string();
         assert_eq!(svg.matches("bar over").count(), 3, "{svg}");
         assert!(svg.contains(">136!<"), "{svg}");

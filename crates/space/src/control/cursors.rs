@@ -8,12 +8,13 @@
 
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use forebay_log::format::Layout;
 use forebay_tier::checksum::crc32c;
 use forebay_tier::host::fs::File;
+use forebay_tier::plain::{open_regular, open_regular_or_make};
 use forebay_tier::{Error, Kind, Result};
 
 use super::layout::{CURSORS_MAX, GROUPS_MAX, GROUP_RANKS_MAX, NAME_BYTES};
@@ -25,6 +26,10 @@ pub(crate) const CURSORS_FILE: &str = "cursors";
 const MAGIC: u64 = u64::from_le_bytes(*b"FOREBAYR");
 /// Version of this layout.
 const VERSION: u32 = 1;
+
+/// What to do with one that is damaged.
+const WITHOUT_IT: &str =
+    "remove this file to continue without it: reader groups then begin at the oldest retained version";
 
 const HEAD_BYTES: usize = 32;
 const GROUPS_AT: u64 = 4096;
@@ -165,9 +170,7 @@ impl CursorsFile {
     /// The file in `dir`, made where it is missing. The caller holds the setup lock.
     pub(crate) fn open(dir: &Path, uuid: &[u8; 16], is_durable: bool) -> Result<CursorsFile> {
         let path = dir.join(CURSORS_FILE);
-        let failed = |e| Error::io(format!("opening {}", path.display()), e);
-        let options = File::options().read(true).write(true).create(true).mode(0o600).clone();
-        let file = options.open(&path).map_err(failed)?;
+        let file = open_regular_or_make(&path).map_err(|e| not_opened(&path, e))?;
         let this = CursorsFile { file, path, is_durable };
         let mut head = [0; HEAD_BYTES];
         if !read_or_zeros(&this.file, &mut head, 0).map_err(|e| this.failed("reading", e))?
@@ -191,9 +194,9 @@ impl CursorsFile {
     /// `Damaged`, `UnknownFormat`; those of the operating system.
     pub(crate) fn read(dir: &Path, uuid: &[u8; 16]) -> Result<Option<Found>> {
         let path = dir.join(CURSORS_FILE);
-        let file = match File::open(&path) {
+        let file = match open_regular(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(|e| Error::io(format!("opening {}", path.display()), e))?,
+            file => file.map_err(|e| not_opened(&path, e))?,
         };
         let this = CursorsFile { file, path, is_durable: false };
         let failed = |e| this.failed("reading", e);
@@ -201,11 +204,15 @@ impl CursorsFile {
         if !read_or_zeros(&this.file, &mut head, 0).map_err(failed)? || head == [0; HEAD_BYTES] {
             return Ok(None);
         }
-        check_head(&head, uuid).map_err(|e| {
-            e.with("file", this.path.display()).hint(
-                "remove this file to continue without it: reader groups then begin at the oldest retained version",
-            )
-        })?;
+        check_head(&head, uuid).map_err(|e| e.with("file", this.path.display()).hint(WITHOUT_IT))?;
+        // The head is written when the file has its length.
+        let bytes = this.file.metadata().map_err(failed)?.len();
+        if bytes < FILE_BYTES {
+            let error = Error::new(Kind::Damaged, "the file of cursors is truncated");
+            let error =
+                error.with("file", this.path.display()).with("bytes", bytes).with("expected", FILE_BYTES);
+            return Err(error.hint(WITHOUT_IT));
+        }
         let mut groups = Vec::new();
         for index in 0..GROUPS_MAX {
             match this.newest(index)? {
@@ -222,7 +229,7 @@ impl CursorsFile {
     fn damaged(&self, what: &str) -> Error {
         Error::new(Kind::Damaged, format!("{what} in the file of cursors does not match its checksum"))
             .with("file", self.path.display())
-            .hint("remove this file to continue without it: reader groups then begin at the oldest retained version")
+            .hint(WITHOUT_IT)
     }
 
     fn failed(&self, what: &str, e: std::io::Error) -> Error {
@@ -276,6 +283,16 @@ impl CursorsFile {
     /// Stores the word `index` of the table of cursors; durable after [`CursorsFile::sync`].
     pub(crate) fn set_cursor(&self, index: usize, cursor: Cursor) -> Result<()> {
         self.write(&cursor.word(index).to_le_bytes(), CURSORS_AT + index as u64 * 8)
+    }
+}
+
+/// Why a file could not be opened.
+fn not_opened(path: &Path, e: std::io::Error) -> Error {
+    match e.kind() {
+        ErrorKind::InvalidInput => {
+            Error::new(Kind::Damaged, format!("{} is not a regular file", path.display())).hint(WITHOUT_IT)
+        }
+        _ => Error::io(format!("cannot open {}", path.display()), e),
     }
 }
 
@@ -380,6 +397,34 @@ mod tests {
             let record = GroupRecord { first, size, ..whole.clone() };
             assert_eq!(GroupRecord::decode(&record.encode(1)), None, "{first}, {size}");
         }
+    }
+
+    #[test]
+    fn a_truncated_file_is_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = [9; 16];
+        let file = CursorsFile::open(dir.path(), &uuid, true).unwrap();
+        file.set_group(2, Some(&record("viz", 2))).unwrap();
+        for bytes in [31, 32, GROUPS_AT, CURSORS_AT, FILE_BYTES - 1] {
+            file.file.set_len(FILE_BYTES).unwrap();
+            assert!(CursorsFile::read(dir.path(), &uuid).is_ok());
+            file.file.set_len(bytes).unwrap();
+            let error = CursorsFile::read(dir.path(), &uuid).err().unwrap();
+            assert_eq!(error.kind(), Kind::Damaged, "{bytes} bytes: {error}");
+            file.write(&encode_head(&uuid), 0).unwrap();
+        }
+        // As a process leaves it that was killed before it gave the file its length.
+        file.file.set_len(0).unwrap();
+        assert!(CursorsFile::read(dir.path(), &uuid).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_no_file_is_damage_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = std::process::Command::new("mkfifo").arg(dir.path().join(CURSORS_FILE)).status().unwrap();
+        assert!(made.success());
+        assert_eq!(CursorsFile::read(dir.path(), &[9; 16]).err().unwrap().kind(), Kind::Damaged);
+        assert_eq!(CursorsFile::open(dir.path(), &[9; 16], true).err().unwrap().kind(), Kind::Damaged);
     }
 
     #[test]

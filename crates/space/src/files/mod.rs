@@ -25,7 +25,7 @@ pub use object::object_layout;
 pub(crate) use read::{FilesReader, VersionFiles};
 pub(crate) use readers::ReaderDf;
 pub(crate) use stream::{Producers, Stream, LOCK_STREAM};
-pub(crate) use write::{check_writable, FilesReservation, FilesWriter};
+pub(crate) use write::{check_writable, FilesMemory, FilesWriter};
 
 /// Name of the file of an object: rank, index, and as much of the variable's name as a file name can show.
 fn object_file(rank: u32, index: u32, variable: &str) -> String {

@@ -1,37 +1,37 @@
 //! The reader's side of the file-per-object channel.
 //!
-//! One [`FilesReader`] is one rank of a reader group. Guarantees: what it reads of a version is what the
+//! One [`FilesSource`] is one rank of a reader group. Guarantees: what it reads of a version is what the
 //! writers of the incarnation that owns it wrote, or an error: missing, cut off, changed or foreign files are
 //! `Damaged`, files that went with a dropped version are `VersionGone`. Headers are read when a variable is
-//! asked for, not before. Not here: waiting without looking (files have no wake-up).
+//! asked for, not before. Not here: what may be called when, and what a step counts ([`crate::step::reader`]); waiting
+//! without looking (files have no wake-up).
 
 use super::object::Object;
 use super::readers::ReaderDf;
-use super::stream::{Counters, Patience, Producers, Stream};
+use super::stream::{Pauses, Producers, Stream};
 use super::write::unless_removed;
 use super::{parse_object_file, shown};
-use crate::attributes::{self, Attribute};
 use crate::description::{is_reserved, Description};
-use crate::lane::index::{PieceInfo, VariableInfo};
+use crate::lane::index::{self, PieceInfo, VariableInfo};
 use crate::lane::view::View;
 use crate::open::channel::explained;
-use crate::open::opening::{self, Writers};
+use crate::open::opening::Writers;
 use crate::place::name;
-use crate::stats::{CallTimer, Stats};
-use crate::trace::{Side, Trace, TraceHead, TraceStep};
-use crate::version_range::format_versions;
-use forebay_config::{environment, OpenOptions, Pace, Retention, Verify};
+use crate::stats::{CallTimer, Counters};
+use crate::step::reader::{
+    check_buffer, gone, not_contiguous, target_box, Contents, Rejoined, Start, StepReader, VersionSource,
+};
+use crate::step::{Channel, Deadline, Handle};
+use forebay_config::{OpenOptions, Pace, Retention, Verify};
 use forebay_log::gather::{contiguous_range, copy_overlap, coverage_gap};
-use forebay_log::nd_box::{concatenate, format_shape, NdBox, CONCAT};
+use forebay_log::nd_box::{concatenate, NdBox, CONCAT};
 use forebay_log::verify::Damage;
 use forebay_log::verify::Report as VerifyReport;
 use forebay_log::{Dims, Dtype};
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::liveness::SlotGuard;
-use forebay_tier::process::ForkMark;
-use forebay_tier::{clock, Error, Kind, Result};
+use forebay_tier::{Error, Kind, Result};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -41,40 +41,19 @@ use std::time::Duration;
 /// Files that one call keeps open between reading headers and payloads.
 const FILES_OPEN_MAX: usize = 64;
 
-/// Missing writers that an error names.
-const NAMED_MAX: usize = 8;
-
 /// One rank that reads a file-per-object channel.
-pub(crate) struct FilesReader {
+pub(crate) type FilesReader = StepReader<FilesSource>;
+
+/// What a reader knows of a channel.
+pub(crate) struct FilesSource {
+    pub(crate) handle: Handle,
     stream: Stream,
-    options: OpenOptions,
     me: ReaderDf,
     /// None once it is closed.
     slot: Option<SlotGuard>,
-    mark: ForkMark,
-    /// Next version of the stream.
-    next: u64,
-    /// A handle of one version: its stream is that version, which is open already.
-    of_one_version: bool,
-    /// Whether it takes part in the stream. If not, its writers had ended before it came, and it waits for others.
-    is_streaming: bool,
-    /// Whether it has said so.
-    has_said: bool,
-    /// The name by which its caller opened it.
-    opened_as: String,
-    current: Option<Current>,
-    calls: u64,
-    stats: Stats,
-    trace: Option<Trace>,
-    times: TraceStep,
-    /// Versions that were dropped before this reader came to them, behind the version before.
-    missed: u64,
-}
-
-/// The version that `get` and `view` look into.
-struct Current {
-    version: u64,
-    files: VersionFiles,
+    pauses: Pauses,
+    /// Complete versions, as long as the execution mode keeps this reader from them.
+    known: u64,
 }
 
 /// The files of a version.
@@ -102,27 +81,25 @@ struct Found {
     file: Option<File>,
 }
 
-/// What a look at the stream shows.
-enum Look {
-    Ready(u64),
-    Ended,
-    NotYet,
-}
-
 impl FilesReader {
     /// Waits for the channel and joins its readers. `options` are resolved.
     pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<FilesReader> {
-        Self::open_at(name, &name::directory(name)?, options)
+        let (source, is_streaming) = FilesSource::open_at(name, &name::directory(name)?, options)?;
+        let start = source.start(is_streaming);
+        Ok(StepReader::new(source, name, start))
     }
+}
 
-    fn open_at(name: &str, dir: &Path, options: &OpenOptions) -> Result<FilesReader> {
-        let mut patience = Patience::new(options.timeout);
+impl FilesSource {
+    /// Also whether it takes part in the stream.
+    fn open_at(name: &str, dir: &Path, options: &OpenOptions) -> Result<(FilesSource, bool)> {
+        let (until, mut pauses) = (Deadline::new(options.timeout), Pauses::new());
         let (stream, me, slot, is_streaming) = loop {
             let joined = Self::try_join(name, dir, options);
             if let Some(joined) = joined.map_err(|e| explained(name, dir, e))? {
                 break joined;
             }
-            if options.observer || !patience.wait() {
+            if options.observer || !pauses.wait(&until) {
                 let what = match options.observer {
                     true => format!("channel {name} does not exist"),
                     false => format!("timeout while waiting for channel {name} to be created"),
@@ -132,37 +109,9 @@ impl FilesReader {
                 ));
             }
         };
-        let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
-        let component = options.component.as_deref().unwrap_or_default();
-        let head = TraceHead {
-            component,
-            rank,
-            size,
-            channel: name,
-            side: Side::Reader,
-            placement: None,
-            pace: None,
-        };
-        let trace =
-            if options.observer { None } else { Trace::from_environment(&head, &environment::process) };
-        Ok(FilesReader {
-            stream,
-            options: options.clone(),
-            next: me.cursor,
-            of_one_version: false,
-            is_streaming,
-            has_said: false,
-            opened_as: name.to_string(),
-            me,
-            slot: Some(slot),
-            mark: ForkMark::here(),
-            current: None,
-            calls: 0,
-            stats: Stats::default(),
-            trace,
-            times: TraceStep::default(),
-            missed: 0,
-        })
+        let handle = Handle::new(("reader", "channel"), name, dir, options.clone());
+        let source = FilesSource { handle, stream, me, slot: Some(slot), pauses: Pauses::new(), known: 0 };
+        Ok((source, is_streaming))
     }
 
     /// Opens the channel and joins its readers; `None` when it is not there yet or is being removed.
@@ -188,492 +137,244 @@ impl FilesReader {
         }
     }
 
-    /// Waits for writers, where those of the channel had ended before this reader came, and then streams what they
-    /// write.
-    fn wait_for_writers(&mut self, patience: &mut Patience) -> Result<()> {
-        while !self.is_streaming {
-            let writers = match self.stream.refresh().and_then(|()| self.stream.writers()) {
-                Err(e) if e.kind() == Kind::PeerMissing => None,
-                writers => Some(writers?),
-            };
-            let is_streamed = match self.stream.is_streamed(&self.options) {
-                // Replaced or removed since the look before.
-                Err(e) if e.kind() == Kind::PeerMissing => true,
-                is_streamed => is_streamed?,
-            };
-            if writers.is_none() || is_streamed {
-                let dir = self.stream.dir.clone();
-                if let Some((stream, me, slot, is_streaming)) =
-                    Self::try_join(&self.opened_as, &dir, &self.options)?
-                {
-                    let (old, was) =
-                        (std::mem::replace(&mut self.stream, stream), std::mem::replace(&mut self.me, me));
-                    if old.df.uuid == self.stream.df.uuid {
-                        old.remove_reader(&was);
-                    }
-                    (self.slot, self.is_streaming, self.next) = (Some(slot), is_streaming, self.me.cursor);
-                    continue;
-                }
-            }
-            let (writers, what) = (writers.unwrap_or(Writers::Finished), format!("channel {}", self.name()));
-            if !std::mem::replace(&mut self.has_said, true) {
-                opening::say_left_behind(&what, writers);
-            }
-            if !patience.wait() {
-                return Err(opening::no_writers(&what, writers));
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn rank(&self) -> u32 {
-        self.options.rank.unwrap_or(0)
-    }
-
-    pub(crate) fn size(&self) -> u32 {
-        self.options.size.unwrap_or(1)
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.stream.name
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.stream.dir
-    }
-
     pub(crate) fn uuid(&self) -> String {
         self.stream.df.uuid.clone()
     }
 
-    pub(crate) fn version(&self) -> Option<u64> {
-        self.current.as_ref().map(|c| c.version)
-    }
-
-    pub(crate) fn versions(&self) -> Result<Range<u64>> {
-        let complete = self.stream.complete_count()?;
-        Ok(self.stream.oldest()?.min(complete)..complete)
-    }
-
-    pub(crate) fn latest(&self) -> Result<Option<u64>> {
-        let versions = self.versions()?;
-        Ok((!versions.is_empty()).then(|| versions.end - 1))
-    }
-
-    fn check_handle(&self) -> Result<()> {
-        self.mark.check("reader of a file-per-object channel")?;
-        match self.slot {
-            Some(_) => Ok(()),
-            None => Err(Error::new(Kind::Closed, "the reader is closed")),
-        }
-    }
-
-    pub(crate) fn begin_step(&mut self, timeout: Option<Duration>) -> Result<Option<u64>> {
-        self.check_handle()?;
-        if self.current.is_some() {
-            return Err(Error::new(Kind::StepState, "a step is open").hint("call end_step first"));
-        }
-        if self.of_one_version {
-            return Ok(None);
-        }
-        self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
-        let mut patience = Patience::new(timeout.unwrap_or(self.options.timeout));
-        self.wait_for_writers(&mut patience)?;
-        let version = loop {
-            match self.look(self.next, true)? {
-                Look::Ready(version) if self.hold(version, !self.guarded_by_cursor())? => break version,
-                // It was dropped between the look and the hold.
-                Look::Ready(_) => {}
-                Look::Ended => {
-                    self.note_wait(&patience);
-                    self.missed = self.dropped_before(self.stream.oldest()?);
-                    return self.note_end().map(|()| None);
-                }
-                Look::NotYet if patience.wait() => {}
-                Look::NotYet => return Err(self.timed_out(self.next)),
-            }
-        };
-        self.note_wait(&patience);
-        self.missed = self.dropped_before(self.stream.oldest()?.min(version));
-        self.stats.dropped += self.missed;
-        self.stats.skipped += version.saturating_sub(self.next);
-        self.enter(version)?;
-        self.times.version = version;
-        self.times.ready_ns = clock::now_ns();
-        Ok(Some(version))
-    }
-
-    /// Versions before `oldest` that this rank was to be given next.
-    fn dropped_before(&self, oldest: u64) -> u64 {
-        oldest.saturating_sub(self.next.max(self.me.read_below))
-    }
-
-    /// Says that this reader saw the end of the stream.
-    pub(super) fn note_end(&mut self) -> Result<()> {
-        let mut me = self.me.clone();
-        me.saw_end = true;
-        self.stream.locked(self.options.timeout, |stream| stream.write_reader(&me))?;
+    /// Changes what is known of this reader, under the lock of the channel, to `me`; not when `f` fails.
+    fn change(&mut self, me: ReaderDf, f: impl FnOnce(&mut Stream) -> Result<()>) -> Result<()> {
+        self.stream.locked(self.handle.options.timeout, |stream| {
+            stream.write_reader(&me)?;
+            f(stream)
+        })?;
         self.me = me;
         Ok(())
     }
 
-    fn note_wait(&mut self, patience: &Patience) {
-        let waited = patience.waited().as_nanos() as u64;
-        self.stats.wait_ns += waited;
-        self.times.wait_ns += waited;
+    fn start(&self, is_streaming: bool) -> Start {
+        Start { next: self.me.cursor, read_below: self.me.read_below, is_streaming }
     }
 
-    /// Whether `from` (in the stream: or what stands for it) is complete, will come, or will never come.
-    fn look(&mut self, from: u64, in_stream: bool) -> Result<Look> {
-        self.stream.refresh()?;
-        let serial = self.options.pace == Some(Pace::Serial) && !self.options.observer;
-        if serial && self.stream.producers()? == Producers::Open {
-            // At this pace readers begin when all writers have ended.
-            return Ok(Look::NotYet);
-        }
-        if let Some(version) = self.available(from, in_stream)? {
-            return Ok(Look::Ready(version));
-        }
-        let state = self.stream.producers()?;
-        // What was committed between the first look and the end of the writers is seen by the second.
-        if let Some(version) = self.available(from, in_stream)? {
-            return Ok(Look::Ready(version));
-        }
-        match state {
-            Producers::Open => Ok(Look::NotYet),
-            Producers::Finished => Ok(Look::Ended),
-            Producers::Died(rank) => Err(self.stream.producer_died(rank)),
-        }
+    /// Whether the pace keeps readers from what is complete.
+    fn is_serial(&self) -> bool {
+        self.handle.options.pace == Some(Pace::Serial) && !self.handle.options.observer
     }
 
-    fn available(&mut self, from: u64, in_stream: bool) -> Result<Option<u64>> {
-        if in_stream && self.options.latest {
-            let group = self.options.component.clone().unwrap_or_default();
-            let (observer, timeout) = (self.options.observer, self.options.timeout);
-            if self.stream.complete_count()? <= from {
-                return Ok(None);
-            }
-            return self.stream.locked(timeout, |stream| match observer {
-                true => Ok(stream.complete_count()?.checked_sub(1).filter(|version| *version >= from)),
-                false => stream.choose_latest(&group, from),
-            });
-        }
-        if self.stream.is_complete(from)? {
-            return Ok(Some(from));
-        }
-        let oldest = self.stream.oldest()?;
-        Ok((oldest > from && (!in_stream || self.stream.is_complete(oldest)?)).then_some(oldest.max(from)))
+    fn was_passed(&self, version: u64) -> Result<bool> {
+        Ok(self.stream.is_complete(version)? || self.stream.oldest()? > version)
+    }
+
+    /// The newest version, or the one that another rank of the group found before.
+    fn newest(&mut self, from: u64) -> Result<Option<u64>> {
+        let group = self.handle.options.component.clone().unwrap_or_default();
+        let observer = self.handle.options.observer;
+        self.stream.locked(self.handle.options.timeout, |stream| match observer {
+            true => Ok(stream.complete_count()?.checked_sub(1).filter(|version| *version >= from)),
+            false => stream.choose_latest(&group, from),
+        })
     }
 
     /// True when this reader's cursor alone keeps the versions of its stream.
-    fn guarded_by_cursor(&self) -> bool {
-        !self.options.observer && !matches!(self.stream.df.retention, Retention::Last(_))
+    fn is_guarded_by_cursor(&self) -> bool {
+        !self.me.observer && !matches!(self.stream.df.retention, Retention::Last(_))
     }
 
     /// Keeps a version from being dropped; false when it was dropped already.
-    fn hold(&mut self, version: u64, lease: bool) -> Result<bool> {
-        if !lease {
-            return Ok(true);
-        }
+    fn hold(&mut self, version: u64) -> Result<bool> {
         let mut me = self.me.clone();
         me.lease = Some(version);
-        let held = self.stream.locked(self.options.timeout, |stream| {
-            if stream.oldest()? > version {
-                return Ok(false);
+        let held = self.stream.locked(self.handle.options.timeout, |stream| {
+            let is_there = stream.oldest()? <= version;
+            if is_there {
+                stream.write_reader(&me)?;
             }
-            stream.write_reader(&me)?;
-            Ok(true)
+            Ok(is_there)
         })?;
         if held {
             self.me = me;
         }
         Ok(held)
     }
+}
 
-    fn enter(&mut self, version: u64) -> Result<()> {
-        let timer = CallTimer::start(usize::MAX, 0);
-        let files = VersionFiles::list(&self.stream, version).map_err(|e| self.or_gone(version, e))?;
-        self.current = Some(Current { version, files });
-        self.note_call(timer.stop(), 0);
+impl Channel for FilesSource {
+    fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    fn note_waiting(&mut self, version: Option<u64>) -> Result<()> {
+        self.pauses = Pauses::new();
+        if version.is_some() && self.is_serial() {
+            self.known = self.stream.complete_count()?;
+        }
         Ok(())
     }
 
-    fn note_call(&mut self, op_ns: u64, bytes: u64) {
-        self.stats.get_ns += op_ns;
-        self.stats.bytes_got += bytes;
-        self.times.op_ns += op_ns;
-        self.times.bytes += bytes;
-        self.times.calls += 1;
+    fn pause(&mut self, left: Duration) {
+        self.pauses.sleep(left);
+    }
+}
+
+impl VersionSource for FilesSource {
+    type Open = VersionFiles;
+
+    fn oldest(&self) -> Result<u64> {
+        self.stream.oldest()
     }
 
-    #[cold]
-    fn timed_out(&self, version: u64) -> Error {
-        let missing = self.stream.missing_writers(version);
-        let more = missing.len().saturating_sub(NAMED_MAX);
-        let mut shown = missing.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join("; ");
-        if more > 0 {
-            shown.push_str(&format!("; and {more} more"));
+    fn complete(&self) -> Result<u64> {
+        self.stream.complete_count()
+    }
+
+    fn with_retention(&self, error: Error) -> Error {
+        error.with("retention", self.stream.df.retention)
+    }
+
+    fn missing(&self, version: u64) -> Vec<String> {
+        self.stream.missing_writers(version)
+    }
+
+    fn rejoin(&mut self, _until: &Deadline) -> Result<Rejoined> {
+        let writers = unless_gone(self.stream.refresh().and_then(|()| self.stream.writers()))?;
+        let is_streamed = unless_gone(self.stream.is_streamed(&self.handle.options))?;
+        if writers.is_none() || is_streamed != Some(false) {
+            if let Some((stream, me, slot, is_streaming)) =
+                Self::try_join(&self.handle.name, &self.handle.dir, &self.handle.options)?
+            {
+                let (old, was) =
+                    (std::mem::replace(&mut self.stream, stream), std::mem::replace(&mut self.me, me));
+                if old.df.uuid == self.stream.df.uuid {
+                    old.remove_reader(&was);
+                }
+                self.slot = Some(slot);
+                return Ok(Rejoined::Joined(self.start(is_streaming)));
+            }
         }
-        let what = format!("timeout while waiting for version {version} of {} to complete", self.name());
-        Error::new(Kind::TimedOut, what)
-            .with("missing", shown)
-            .with("complete_versions", self.stream.complete_count().unwrap_or(0))
-            .hint("check that the missing writer is running; raise the timeout of open or begin_step if it is only \
-                   slow")
+        Ok(Rejoined::No(writers.unwrap_or(Writers::Finished)))
     }
 
-    #[cold]
-    fn gone(&self, version: u64) -> Error {
-        let retained = self.versions().unwrap_or(0..0);
-        Error::new(Kind::VersionGone, format!("version {version} of {} was dropped", self.name()))
-            .with("retained", format_versions(retained))
-            .with("retention", self.stream.df.retention)
-            .hint("open the reader earlier, or keep more versions: retention=\"last:K\" or \"forever\"")
+    fn look(&mut self, version: u64, until: &mut Deadline) -> Result<Option<bool>> {
+        self.stream.refresh()?;
+        if self.is_serial() && self.stream.producers()? == Producers::Open {
+            let complete = self.stream.complete_count()?;
+            if complete > std::mem::replace(&mut self.known, complete) {
+                until.extend();
+            }
+            return Ok(None);
+        }
+        if self.was_passed(version)? {
+            return Ok(Some(true));
+        }
+        let state = self.stream.producers()?;
+        // What was committed between the first look and the end of the writers is seen by the second.
+        if self.was_passed(version)? {
+            return Ok(Some(true));
+        }
+        match state {
+            Producers::Open => Ok(None),
+            Producers::Finished => Ok(Some(false)),
+            Producers::Died(rank) => Err(self.stream.producer_died(rank)),
+        }
     }
 
-    /// What went wrong, or that the version was dropped meanwhile and its files with it.
+    fn choose(&mut self, next: u64) -> Result<(u64, Option<u64>)> {
+        let oldest = next.max(self.stream.oldest()?);
+        let version = match self.handle.options.latest {
+            true => self.newest(oldest)?,
+            // The next one was just seen to be complete.
+            false => (oldest == next || self.stream.is_complete(oldest)?).then_some(oldest),
+        };
+        Ok((oldest, version))
+    }
+
+    fn note_ended(&mut self, next: u64) -> Result<()> {
+        let mut me = self.me.clone();
+        (me.cursor, me.saw_end) = (next, true);
+        self.change(me, |_| Ok(()))
+    }
+
+    /// An observer, which holds that version and nothing else.
+    fn for_one_version(&mut self) -> Result<FilesSource> {
+        let options = OpenOptions { observer: true, ..self.handle.options.clone() };
+        Ok(Self::open_at(&self.stream.name, &self.stream.dir, &options)?.0)
+    }
+
+    fn open(&mut self, version: u64) -> Result<Option<VersionFiles>> {
+        if !self.is_guarded_by_cursor() && !self.hold(version)? {
+            return Ok(None);
+        }
+        VersionFiles::list(&self.stream, version).map(Some)
+    }
+
+    /// Drops what no reader needs any more, too.
+    fn release(&mut self, open: &mut Option<VersionFiles>, next: Option<u64>, done: Counters) -> Result<u64> {
+        let timer = CallTimer::start(usize::MAX, 0);
+        let mut me = self.me.clone();
+        (me.cursor, me.lease, me.done) = (next.unwrap_or(me.cursor), None, done);
+        if (me.cursor, me.lease) != (self.me.cursor, self.me.lease) {
+            self.change(me, |stream| {
+                // What cannot be dropped now goes with the next step: this one is released.
+                let _ = stream.reclaim();
+                Ok(())
+            })?;
+        }
+        *open = None;
+        Ok(timer.stop())
+    }
+
+    /// The version may have been dropped meanwhile and its files with it.
     #[cold]
-    fn or_gone(&self, version: u64, error: Error) -> Error {
+    fn explained(&self, version: u64, error: Error) -> Error {
+        let is_of_files = matches!(error.kind(), Kind::Damaged | Kind::Io);
         match self.stream.oldest() {
-            Ok(oldest) if oldest > version => self.gone(version),
+            Ok(oldest) if is_of_files && oldest > version => gone(self, version),
             _ => error,
         }
     }
 
-    pub(crate) fn end_step(&mut self) -> Result<()> {
-        self.check_handle()?;
-        let Some(current) = &self.current else {
-            return Err(Error::new(Kind::StepState, "no step is open")
-                .hint("call begin_step to begin reading a version"));
-        };
-        let timer = CallTimer::start(usize::MAX, 0);
-        let next = if self.of_one_version { self.next } else { current.version + 1 };
-        // After an error the step is open still, and can be ended again.
-        self.release(next)?;
-        self.current = None;
-        if !self.of_one_version {
-            self.next = next;
-            self.stats.steps += 1;
-        }
-        let op_ns = timer.stop();
-        self.stats.get_ns += op_ns;
-        self.times.op_ns += op_ns;
-        self.times.end_ns = clock::now_ns();
-        if let Some(trace) = &mut self.trace {
-            trace.step(&self.times);
-        }
-        Ok(())
-    }
-
-    /// Writes down that everything below `next` is released, and drops what no reader needs any more.
-    fn release(&mut self, next: u64) -> Result<()> {
+    /// Where its group was declared nothing is kept for this rank any more.
+    fn leave_group(&mut self, is_streaming: bool) -> Result<()> {
+        let is_waiting = !is_streaming && !self.handle.options.observer;
+        let (group, rank) = (self.handle.options.component.clone().unwrap_or_default(), self.handle.rank());
         let mut me = self.me.clone();
-        (me.cursor, me.lease, me.done) = (next, None, self.counters());
-        me.done.steps += u64::from(next > self.next);
-        if (me.cursor, me.lease) == (self.me.cursor, self.me.lease) {
-            return Ok(());
-        }
-        self.stream.locked(self.options.timeout, |stream| {
+        (me.lease, me.left) = (None, true);
+        let left = self.stream.locked(self.handle.options.timeout, |stream| {
+            // What was added since is unread.
+            me.saw_end &= me.cursor >= stream.complete_count()?;
             stream.write_reader(&me)?;
-            // What cannot be dropped now goes with the next step: this one is released.
-            let _ = stream.reclaim();
-            Ok(())
-        })?;
-        self.me = me;
-        Ok(())
-    }
-
-    fn counters(&self) -> Counters {
-        let Stats { steps, bytes_got, get_ns, wait_ns, .. } = self.stats;
-        Counters { steps, bytes: bytes_got, op_ns: get_ns, wait_ns }
-    }
-
-    pub(crate) fn wait(&mut self, version: u64, timeout: Option<Duration>) -> Result<()> {
-        self.check_handle()?;
-        let mut patience = Patience::new(timeout.unwrap_or(self.options.timeout));
-        self.wait_for_writers(&mut patience)?;
-        loop {
-            match self.look(version, false)? {
-                Look::Ready(_) => break,
-                Look::Ended => {
-                    return Err(Error::new(
-                        Kind::PeerMissing,
-                        format!("{} ended before version {version}", self.name()),
-                    )
-                    .with("complete_versions", self.stream.complete_count()?)
-                    .hint("all writers have closed; no further version will come"));
-                }
-                Look::NotYet if patience.wait() => {}
-                Look::NotYet => return Err(self.timed_out(version)),
+            if is_waiting {
+                stream.leave_unjoined(&group, rank)?;
             }
+            Ok(())
+        });
+        if left.is_ok() {
+            self.me = me;
         }
-        self.note_wait(&patience);
-        if version < self.stream.oldest()? {
-            return Err(self.gone(version));
-        }
-        Ok(())
+        left.or_else(unless_removed)
     }
 
-    /// A handle of its own at `version`: an observer, which holds that version and nothing else.
-    pub(crate) fn open_version(&mut self, version: u64) -> Result<FilesReader> {
-        self.check_handle()?;
-        self.stream.refresh()?;
-        if version < self.stream.oldest()? {
-            return Err(self.gone(version));
-        }
-        if !self.stream.is_complete(version)? {
-            return Err(Error::new(Kind::TimedOut, format!("version {version} is not complete"))
-                .with("complete_versions", self.stream.complete_count()?)
-                .hint("wait() blocks until it is"));
-        }
-        let options = OpenOptions { observer: true, ..self.options.clone() };
-        let mut opened = Self::open_at(&self.stream.name, &self.stream.dir, &options)?;
-        opened.of_one_version = true;
-        if !opened.hold(version, true)? {
-            return Err(self.gone(version));
-        }
-        opened.enter(version)?;
-        Ok(opened)
-    }
-
-    fn files(&mut self) -> Result<&mut VersionFiles> {
-        self.check_handle()?;
-        match &mut self.current {
-            Some(current) => Ok(&mut current.files),
-            None => Err(Error::new(Kind::StepState, "no step is open")
-                .hint("call begin_step to begin reading a version")),
-        }
-    }
-
-    /// Runs `f` on the files of the current version.
-    fn with_files<T>(&mut self, f: impl FnOnce(&mut VersionFiles) -> Result<T>) -> Result<T> {
-        let files = self.files()?;
-        let version = files.version;
-        f(files).map_err(|e| match e.kind() {
-            Kind::Damaged | Kind::Io => self.or_gone(version, e),
-            _ => e,
-        })
-    }
-
-    /// Whether the version holds a variable of this name.
-    pub(crate) fn has(&mut self, name: &str) -> Result<bool> {
-        self.with_files(|files| Ok(!files.pieces_of(name)?.is_empty()))
-    }
-
-    pub(crate) fn names(&mut self) -> Result<Vec<String>> {
-        self.with_files(VersionFiles::names)
-    }
-
-    pub(crate) fn variables(&mut self) -> Result<Vec<VariableInfo>> {
-        self.with_files(|files| {
-            let names = files.names()?;
-            names.iter().map(|name| files.describe(name)).collect()
-        })
-    }
-
-    pub(crate) fn variable(&mut self, name: &str) -> Result<VariableInfo> {
-        self.with_files(|files| files.describe(name))
-    }
-
-    pub(crate) fn array(&mut self, name: &str) -> Result<(Dtype, Dims)> {
-        self.with_files(|files| {
-            let found = files.find(name)?;
-            files.agreed(name, &found)
-        })
-    }
-
-    pub(crate) fn get(&mut self, name: &str, wanted: Option<&NdBox>, out: &mut [u8]) -> Result<()> {
-        self.calls += 1;
-        let timer = CallTimer::start(out.len(), self.calls);
-        let verify = self.options.verify;
-        let bytes = out.len() as u64;
-        self.with_files(|files| files.gather(name, wanted, verify, out))?;
-        self.stats.gets += 1;
-        self.times.objects += 1;
-        self.stats.bytes_copied += bytes;
-        self.note_call(timer.stop(), bytes);
-        Ok(())
-    }
-
-    pub(crate) fn view(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
-        let timer = CallTimer::start(usize::MAX, 0);
-        let verify = self.options.verify;
-        let view = self.with_files(|files| files.view(name, wanted, verify))?;
-        let bytes = view.bytes().len() as u64;
-        self.stats.views += 1;
-        self.times.objects += 1;
-        self.stats.bytes_copied += bytes;
-        self.note_call(timer.stop(), bytes);
-        Ok(view)
-    }
-
-    pub(crate) fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {
-        self.check_handle()?;
-        attributes::read(&self.stream.dir)
-    }
-
-    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
-        self.options.timeout = timeout;
-    }
-
-    pub(crate) fn stats(&self) -> Stats {
-        self.stats.clone()
-    }
-
-    /// See [`crate::Reader::missed`].
-    pub(crate) fn missed(&self) -> u64 {
-        self.missed
-    }
-
-    /// Closes for good: nothing is kept for this rank any more, also where its group was declared.
-    pub(crate) fn leave(&mut self) -> Result<()> {
-        self.end(true)
-    }
-
-    /// Closes. Where its group was declared its cursor holds what it has not ended.
-    pub(crate) fn close(&mut self) -> Result<()> {
-        self.end(false)
-    }
-
-    fn end(&mut self, for_good: bool) -> Result<()> {
-        if self.slot.is_none() {
-            return Ok(());
-        }
-        self.mark.check("reader of a file-per-object channel")?;
-        self.current = None;
-        self.trace = None;
-        let observer = self.me.observer;
+    /// Where its group was declared its cursor holds what it has not ended.
+    fn close(&mut self, done: Counters) -> Result<()> {
         let mut me = self.me.clone();
-        (me.cursor, me.lease, me.ended, me.left) = (self.next, None, true, for_good);
-        me.done = self.counters();
-        // What was added since is unread.
-        me.saw_end &= !for_good || me.cursor >= self.stream.complete_count()?;
-        let is_waiting = for_good && !self.is_streaming && !self.options.observer;
-        let group = || self.options.component.clone().unwrap_or_default();
-        let waiting = is_waiting.then(|| (group(), self.rank()));
-        let left = self.stream.locked(self.options.timeout, |stream| {
-            if observer || stream.has_only_looked(&me)? {
+        (me.lease, me.ended, me.done) = (None, true, done);
+        let left = self.stream.locked(self.handle.options.timeout, |stream| {
+            if me.observer || stream.has_only_looked(&me)? {
                 stream.remove_reader(&me);
             } else {
                 stream.write_reader(&me)?;
             }
-            if let Some((group, rank)) = &waiting {
-                stream.leave_unjoined(group, *rank)?;
-            }
             stream.reclaim()
         });
-        if for_good && left.as_ref().is_err_and(|e| e.kind() != Kind::PeerMissing) {
-            // Its cursor still holds: it can be tried again.
-            return left;
-        }
         self.slot = None;
-        left.and_then(|()| self.stream.remove_if_read(self.options.timeout)).or_else(unless_removed)
+        left.and_then(|()| self.stream.remove_if_read(self.handle.options.timeout)).or_else(unless_removed)
     }
 }
 
-impl Drop for FilesReader {
-    fn drop(&mut self) {
-        let _ = if self.mark.is_forked() { Ok(()) } else { self.close() };
+/// None: the channel was replaced or removed meanwhile, and there may be another one.
+fn unless_gone<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Err(e) if e.kind() == Kind::PeerMissing => Ok(None),
+        result => result.map(Some),
     }
 }
 
@@ -795,7 +496,7 @@ impl VersionFiles {
     fn find(&mut self, name: &str) -> Result<Vec<Found>> {
         let mut found = self.pieces_of(name)?;
         if found.is_empty() {
-            return Err(self.unknown_variable(name));
+            return Err(index::unknown_variable(name, self.version, &self.names()?));
         }
         place_concatenated(&mut found);
         Ok(found)
@@ -827,100 +528,26 @@ impl VersionFiles {
         Ok(names)
     }
 
-    #[cold]
-    fn unknown_variable(&mut self, name: &str) -> Error {
-        let error =
-            Error::new(Kind::UnknownVariable, format!("version {} has no variable {name}", self.version));
-        let names = match self.names() {
-            Ok(names) => names,
-            Err(e) => return e,
-        };
-        match environment::did_you_mean(name, names.iter().map(String::as_str)) {
-            Some(near) => error.hint(format!("did you mean `{near}`?")),
-            None if names.is_empty() => error.hint("the version is empty"),
-            None => {
-                let some = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
-                error.hint(format!("variables: {some}{}", if names.len() > NAMED_MAX { ", …" } else { "" }))
-            }
-        }
-    }
-
     /// Dtype and shape that all pieces of a variable agree on.
     fn agreed(&self, name: &str, found: &[Found]) -> Result<(Dtype, Dims)> {
         let first = &found[0].object;
         match found.iter().find(|f| f.object.dtype != first.dtype || f.object.shape != first.shape) {
             None => Ok((first.dtype, first.shape.clone())),
-            Some(other) => Err(Error::new(
-                Kind::VariableMismatch,
-                format!("ranks put {name} with different dtypes or shapes in version {}", self.version),
-            )
-            .with("rank", first.rank)
-            .with("dtype", first.dtype)
-            .with("shape", format_shape(&first.shape))
-            .with("other_rank", other.object.rank)
-            .with("other_dtype", other.object.dtype)
-            .with("other_shape", format_shape(&other.object.shape))),
+            Some(Found { object: other, .. }) => Err(index::ranks_disagree(
+                name,
+                self.version,
+                (first.rank, first.dtype, &first.shape),
+                (other.rank, other.dtype, &other.shape),
+            )),
         }
-    }
-
-    fn describe(&mut self, name: &str) -> Result<VariableInfo> {
-        let found = self.find(name)?;
-        let (dtype, shape) = self.agreed(name, &found)?;
-        let piece = |f: &Found| PieceInfo {
-            rank: f.object.rank,
-            start: f.object.part.start.to_vec(),
-            count: f.object.part.count.to_vec(),
-            bytes: f.object.payload_bytes,
-        };
-        let (pieces, description) = (found.iter().map(piece).collect(), Description::default());
-        Ok(VariableInfo { name: name.to_string(), dtype, shape: shape.to_vec(), description, pieces })
     }
 
     /// Pieces, dtype and the box that is meant, checked against the shape.
     fn target(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<(Vec<Found>, Dtype, NdBox)> {
         let found = self.find(name)?;
         let (dtype, shape) = self.agreed(name, &found)?;
-        let target = match wanted {
-            None => NdBox::whole(&shape),
-            Some(wanted) => {
-                wanted.check_inside(name, &shape)?;
-                wanted.clone()
-            }
-        };
+        let target = target_box(name, wanted, &shape)?;
         Ok((found, dtype, target))
-    }
-
-    fn gather(&mut self, name: &str, wanted: Option<&NdBox>, verify: Verify, out: &mut [u8]) -> Result<()> {
-        let (found, dtype, target) = self.target(name, wanted)?;
-        let bytes = target.bytes(dtype.size())?;
-        if bytes != out.len() {
-            return Err(Error::new(Kind::BufferMismatch, "the buffer's length does not fit the box")
-                .with("variable", name)
-                .with("buffer_bytes", out.len())
-                .with("box_bytes", bytes));
-        }
-        for piece in &found {
-            if let Some(range) = contiguous_range(&piece.object.part, &target, dtype.size()) {
-                return self.read_range(piece, range, verify, out);
-            }
-        }
-        if let Some(gap) = coverage_gap(&target, found.iter().map(|f| &f.object.part)) {
-            return Err(Error::new(
-                Kind::BoxNotCovered,
-                format!("the pieces of {name} in version {} do not cover the box", self.version),
-            )
-            .with("box", &target)
-            .with("uncovered", gap)
-            .with("pieces", found.len())
-            .hint("every element of the box must be put by some rank; `forebay cat NAME --json` lists the pieces"));
-        }
-        for piece in &found {
-            if piece.object.part.intersect(&target).is_some() {
-                let payload = self.payload(piece, verify)?;
-                copy_overlap(&piece.object.part, &payload, &target, out, dtype.size())?;
-            }
-        }
-        Ok(())
     }
 
     /// Reads a range of a piece straight to `out`, unless the whole piece must be read for its checksum.
@@ -986,21 +613,68 @@ impl VersionFiles {
         }
         Ok(())
     }
+}
 
-    fn view(&mut self, name: &str, wanted: Option<&NdBox>, verify: Verify) -> Result<View> {
+impl Contents for VersionFiles {
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn has(&mut self, name: &str) -> Result<bool> {
+        Ok(!self.pieces_of(name)?.is_empty())
+    }
+
+    fn names(&mut self) -> Result<Vec<String>> {
+        VersionFiles::names(self)
+    }
+
+    fn describe(&mut self, name: &str) -> Result<VariableInfo> {
+        let found = self.find(name)?;
+        let (dtype, shape) = self.agreed(name, &found)?;
+        let piece = |f: &Found| PieceInfo {
+            rank: f.object.rank,
+            start: f.object.part.start.to_vec(),
+            count: f.object.part.count.to_vec(),
+            bytes: f.object.payload_bytes,
+        };
+        let (pieces, description) = (found.iter().map(piece).collect(), Description::default());
+        Ok(VariableInfo { name: name.to_string(), dtype, shape: shape.to_vec(), description, pieces })
+    }
+
+    fn array(&mut self, name: &str) -> Result<(Dtype, Dims)> {
+        let found = self.find(name)?;
+        self.agreed(name, &found)
+    }
+
+    fn gather(&mut self, name: &str, wanted: Option<&NdBox>, verify: Verify, out: &mut [u8]) -> Result<()> {
+        let (found, dtype, target) = self.target(name, wanted)?;
+        check_buffer(name, &target, dtype, out)?;
+        for piece in &found {
+            if let Some(range) = contiguous_range(&piece.object.part, &target, dtype.size()) {
+                return self.read_range(piece, range, verify, out);
+            }
+        }
+        if let Some(gap) = coverage_gap(&target, found.iter().map(|f| &f.object.part)) {
+            return Err(index::not_covered(name, self.version, &target, &gap, found.len()));
+        }
+        for piece in &found {
+            if piece.object.part.intersect(&target).is_some() {
+                let payload = self.payload(piece, verify)?;
+                copy_overlap(&piece.object.part, &payload, &target, out, dtype.size())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn view(&mut self, name: &str, wanted: Option<&NdBox>, verify: Verify, _nth: u64) -> Result<(View, u64)> {
+        let timer = CallTimer::start(usize::MAX, 0);
         let (found, dtype, target) = self.target(name, wanted)?;
         for piece in &found {
             let Some(range) = contiguous_range(&piece.object.part, &target, dtype.size()) else { continue };
             let mut bytes = vec![0; range.len()];
             self.read_range(piece, range, verify, &mut bytes)?;
-            return Ok(View::of_heap(bytes, dtype, target.count, self.version));
+            return Ok((View::of_heap(bytes, dtype, target.count, self.version), timer.stop()));
         }
-        Err(Error::new(
-            Kind::NotContiguous,
-            format!("the box of {name} is not one contiguous range of one piece"),
-        )
-        .with("box", &target)
-        .with("pieces", found.len())
-        .hint("use get, which gathers it with one copy"))
+        Err(not_contiguous(name, &target, found.len()))
     }
 }

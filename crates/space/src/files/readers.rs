@@ -6,12 +6,11 @@
 //! come yet, unless all that came were killed. All of it changes under the lock of the channel. Not here: reading
 //! objects.
 
-use super::stream::{
-    group_mismatch, is_written_here, read_json, write_json, Counters, DroppedDf, Producers, Stream,
-};
+use super::stream::{group_mismatch, is_written_here, read_json, write_json, DroppedDf, Producers, Stream};
 use crate::open::directory::remove_directory;
 use crate::open::{groups, opening};
 use crate::place::name::sanitised;
+use crate::stats::Counters;
 use forebay_config::{environment, launch, OpenOptions, Retention};
 use forebay_tier::checksum::crc32c;
 use forebay_tier::host::fs;

@@ -22,12 +22,13 @@ use crate::control::ownership::LOCK_FILE;
 use crate::open::channel::{is_stream, version_of, MEMBERS_FILE, STREAM_FILE};
 use crate::open::directory::{put_in_place, remove_leftovers, remove_unfinished, settle_name, take_away};
 use crate::open::new_directory::NewDirectory;
-use crate::open::opening::{may_have_come_before, Writers};
+use crate::open::opening::{after_loss, may_have_come_before, Writers};
 use crate::place::name::{behind_links, place_of};
 use crate::place::{name, whole_file};
+use crate::stats::Counters;
+use crate::step::Deadline;
 use forebay_config::{OpenOptions, Retention};
 use forebay_tier::host::fs;
-use forebay_tier::host::time::Instant;
 use forebay_tier::liveness::MembersFile;
 use forebay_tier::{clock, process, Durability, Error, Horizon, Kind, Result, TierKind};
 use serde::de::DeserializeOwned;
@@ -90,15 +91,6 @@ pub(crate) struct RankDf {
     pub(crate) pid: u32,
     pub(crate) since_unix_ns: u64,
     pub(crate) done: Counters,
-}
-
-/// What a member did so far, for lists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Counters {
-    pub(crate) steps: u64,
-    pub(crate) bytes: u64,
-    pub(crate) op_ns: u64,
-    pub(crate) wait_ns: u64,
 }
 
 /// One rank's part of a version.
@@ -288,6 +280,11 @@ impl Stream {
         gone.map_or(Ok(()), |gone| remove_unfinished(&gone).map(drop))
     }
 
+    /// The channel as messages name it.
+    pub(super) fn what(&self) -> String {
+        format!("channel {}", self.name)
+    }
+
     /// Reads `stream.json` again when it was replaced.
     ///
     /// # Errors
@@ -298,7 +295,7 @@ impl Stream {
             return Ok(());
         }
         let removed = || {
-            Error::new(Kind::PeerMissing, format!("{} was removed", self.name))
+            Error::new(Kind::PeerMissing, format!("{} was removed", self.what()))
                 .with("directory", self.dir.display())
         };
         let (df, seen) = load(&self.dir)?.ok_or_else(removed)?;
@@ -498,7 +495,7 @@ impl Stream {
     /// Whether this rank is one that the current incarnation awaits.
     fn check_joinable(&self, current: &IncarnationDf, rank: u32, size: u32, run: &str) -> Result<()> {
         let in_use = || {
-            Error::new(Kind::NameInUse, format!("{} is being written by another run", self.name))
+            Error::new(Kind::NameInUse, format!("{} is being written by another run", self.what()))
                 .with("component", &current.component)
                 .hint("choose another name, or wait for that run to end")
         };
@@ -511,7 +508,7 @@ impl Stream {
         if current.size != size {
             return Err(Error::new(
                 Kind::GroupMismatch,
-                format!("the writers of {} have another size", self.name),
+                format!("the writers of {} have another size", self.what()),
             )
             .with("size", size)
             .with("known_size", current.size)
@@ -524,7 +521,7 @@ impl Stream {
     pub(crate) fn rank_in_use(&self, rank: u32) -> Error {
         Error::new(
             Kind::NameInUse,
-            format!("rank {rank} of {} is being written by a live process", self.name),
+            format!("rank {rank} of {} is being written by a live process", self.what()),
         )
         .with("pid", self.members.holder(rank).unwrap_or(0))
         .hint("choose another name, or end that program")
@@ -595,14 +592,11 @@ impl Stream {
     /// The error for writers of which one died, naming it.
     pub(crate) fn producer_died(&self, rank: u32) -> Error {
         let pid = read_json::<RankDf>(&self.open_file(rank)).ok().flatten().map_or(0, |df| df.pid);
-        Error::new(Kind::ProducerDied, format!("a writer of {} died", self.name))
+        let error = Error::new(Kind::ProducerDied, format!("a writer of {} died", self.what()))
             .with("rank", rank)
             .with("pid", pid)
-            .with("component", self.df.current().map_or("", |i| i.component.as_str()))
-            .with("complete_versions", self.complete_count().unwrap_or(0))
-            .hint(
-                "complete versions stay readable; restart all ranks with mode=\"a\" to continue after the last one",
-            )
+            .with("component", self.df.current().map_or("", |i| i.component.as_str()));
+        after_loss(error, self.complete_count().unwrap_or(0))
     }
 
     /// A writer rank in words, for messages: `writer rank 2 of sim (pid 17, since 12 s)`.
@@ -659,7 +653,7 @@ impl Stream {
     /// The error for a directory that cannot be listed: that it is gone means that the channel was removed.
     pub(super) fn unlisted(&self, e: std::io::Error) -> Error {
         if e.kind() == std::io::ErrorKind::NotFound {
-            return Error::new(Kind::PeerMissing, format!("{} was removed", self.name)).caused_by(e);
+            return Error::new(Kind::PeerMissing, format!("{} was removed", self.what())).caused_by(e);
         }
         Error::io(format!("list {}", self.dir.display()), e)
     }
@@ -785,33 +779,29 @@ fn make_directory(name: &str, dir: &Path) -> Result<()> {
     }
 }
 
-/// Waits between two looks: from 200 µs up to 5 ms, so that a quick answer is quick and a long wait costs
-/// little.
-pub(crate) struct Patience {
-    began: Instant,
-    deadline: Instant,
-    pause: Duration,
-}
+/// The first pause between two looks, and the longest: a quick answer is quick and a long wait costs little.
+const PAUSE_MIN: Duration = Duration::from_micros(200);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
 
-impl Patience {
-    pub(crate) fn new(timeout: Duration) -> Patience {
-        let began = Instant::now();
-        Patience { began, deadline: began + timeout, pause: Duration::from_micros(200) }
+/// The pauses of one wait, each longer than the one before.
+pub(super) struct Pauses(Duration);
+
+impl Pauses {
+    pub(super) fn new() -> Pauses {
+        Pauses(PAUSE_MIN)
     }
 
-    /// Sleeps a while; false when the deadline has passed.
-    pub(crate) fn wait(&mut self) -> bool {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return false;
-        }
-        forebay_tier::host::thread::sleep(self.pause.min(left));
-        self.pause = (self.pause * 3 / 2).min(Duration::from_millis(5));
-        true
+    /// Sleeps a while, at most `left`.
+    pub(super) fn sleep(&mut self, left: Duration) {
+        forebay_tier::host::thread::sleep(self.0.min(left));
+        self.0 = (self.0 * 3 / 2).min(PAUSE_MAX);
     }
 
-    pub(crate) fn waited(&self) -> Duration {
-        self.began.elapsed()
+    /// The same; false when the deadline has passed.
+    pub(super) fn wait(&mut self, until: &Deadline) -> bool {
+        let left = until.left();
+        self.sleep(left);
+        !left.is_zero()
     }
 }
 

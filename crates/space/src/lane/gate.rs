@@ -19,6 +19,7 @@ use forebay_tier::{clock, Error, Kind, Result};
 
 use crate::control::{member, Waiting, MEMBERS_MAX};
 use crate::lane::granules::WAIT_SLICE;
+use crate::lane::segments::check_group;
 use crate::open::member::{describe, Role};
 use crate::open::membership::Membership;
 use crate::open::read_to_end::Member;
@@ -55,20 +56,16 @@ impl Gate {
     /// Goes in; waits for a place until `timeout` has passed. Must be left as often as it was entered.
     ///
     /// # Errors
-    /// `TimedOut` naming who is inside; what `check` says of a wait that has lost its sense.
+    /// `TimedOut` naming who is inside; of a writer also those of [`check_group`].
     #[inline]
-    pub(crate) fn enter(
-        &mut self,
-        timeout: Duration,
-        check: impl Fn(&Membership) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn enter(&mut self, timeout: Duration) -> Result<()> {
         match self.places {
             None => Ok(()),
             Some(_) if self.held.is_some() => {
                 self.depth += 1;
                 Ok(())
             }
-            Some(places) => self.take(places, timeout, check),
+            Some(places) => self.take(places, timeout),
         }
     }
 
@@ -100,14 +97,9 @@ impl Gate {
     }
 
     /// Goes in again as deep as before [`Gate::step_aside`].
-    pub(crate) fn come_back(
-        &mut self,
-        depth: u32,
-        timeout: Duration,
-        check: impl Fn(&Membership) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn come_back(&mut self, depth: u32, timeout: Duration) -> Result<()> {
         if depth > 0 {
-            self.enter(timeout, check)?;
+            self.enter(timeout)?;
             self.depth = depth;
         }
         Ok(())
@@ -126,12 +118,7 @@ impl Gate {
     }
 
     #[cold]
-    fn take(
-        &mut self,
-        places: u32,
-        timeout: Duration,
-        check: impl Fn(&Membership) -> Result<()>,
-    ) -> Result<()> {
+    fn take(&mut self, places: u32, timeout: Duration) -> Result<()> {
         if self.try_take(places, false) {
             return Ok(());
         }
@@ -144,8 +131,10 @@ impl Gate {
             if self.try_take(places, false) || self.try_take(places, true) {
                 break Ok(());
             }
-            if let Err(e) = check(&member) {
-                break Err(e);
+            if member.role == Role::Writer {
+                if let Err(e) = check_group(&member) {
+                    break Err(e);
+                }
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

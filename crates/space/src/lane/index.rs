@@ -613,18 +613,14 @@ impl VersionIndex {
         for i in &pieces[1..] {
             let (header, _) = self.header_there(device, *i)?;
             if header.dtype() != dtype || !header.shape().eq(shape.iter().copied()) {
-                return Err(Error::new(
-                    Kind::VariableMismatch,
-                    format!("ranks disagree on variable {name} in version {}", self.version),
-                )
-                .with("rank", self.rank(pieces[0]))
-                .with("has", format!("{dtype} {}", format_shape(&shape)))
-                .with("other_rank", self.rank(*i))
-                .with(
-                    "other_has",
-                    format!("{} {}", header.dtype(), format_shape(&header.shape().collect::<Dims>())),
-                )
-                .hint("all ranks must put a variable with the same dtype and global shape in one version"));
+                let other: Dims = header.shape().collect();
+                let first = (self.rank(pieces[0]), dtype, &shape[..]);
+                return Err(ranks_disagree(
+                    name,
+                    self.version,
+                    first,
+                    (self.rank(*i), header.dtype(), &other),
+                ));
             }
         }
         if shape.first() == Some(&CONCAT) {
@@ -666,22 +662,40 @@ impl VersionIndex {
     /// The error for a name that the version lacks.
     #[cold]
     pub(crate) fn unknown_variable(&self, device: &dyn Device, name: &str) -> Error {
-        let names = self.names(device);
-        let error =
-            Error::new(Kind::UnknownVariable, format!("version {} has no variable {name}", self.version));
-        match crate::did_you_mean(name, names.iter().map(String::as_str)) {
-            Some(near) => error.hint(format!("did you mean `{near}`?")),
-            None if names.is_empty() => error.hint("the version is empty"),
-            None => {
-                let some: Vec<&str> = names.iter().take(8).map(String::as_str).collect();
-                error.hint(format!(
-                    "variables: {}{}",
-                    some.join(", "),
-                    if names.len() > 8 { ", …" } else { "" }
-                ))
-            }
+        unknown_variable(name, self.version, &self.names(device))
+    }
+}
+
+/// Variables that an error names.
+const NAMED_MAX: usize = 8;
+
+/// The error for a name that a version with these variables lacks.
+pub(crate) fn unknown_variable(name: &str, version: u64, names: &[String]) -> Error {
+    let error = Error::new(Kind::UnknownVariable, format!("version {version} has no variable {name}"));
+    match crate::did_you_mean(name, names.iter().map(String::as_str)) {
+        Some(near) => error.hint(format!("did you mean `{near}`?")),
+        None if names.is_empty() => error.hint("the version is empty"),
+        None => {
+            let some = names[..names.len().min(NAMED_MAX)].join(", ");
+            error.hint(format!("variables: {some}{}", if names.len() > NAMED_MAX { ", …" } else { "" }))
         }
     }
+}
+
+/// The error for ranks that put a variable with different dtypes or shapes.
+#[cold]
+pub(crate) fn ranks_disagree(
+    name: &str,
+    version: u64,
+    (rank, dtype, shape): (u32, Dtype, &[u64]),
+    (other_rank, other_dtype, other_shape): (u32, Dtype, &[u64]),
+) -> Error {
+    Error::new(Kind::VariableMismatch, format!("ranks disagree on variable {name} in version {version}"))
+        .with("rank", rank)
+        .with("has", format!("{dtype} {}", format_shape(shape)))
+        .with("other_rank", other_rank)
+        .with("other_has", format!("{other_dtype} {}", format_shape(other_shape)))
+        .hint("all ranks must put a variable with the same dtype and global shape in one version")
 }
 
 /// The error for a record that is not what was committed.

@@ -30,6 +30,7 @@ use crate::lane::mover::{free_left_places, try_adopting, Mover};
 use crate::open::attach::{lock_timeout, Attachment};
 use crate::open::groups::{awaited_group, check_present, hint_for_awaited};
 use crate::open::membership::Membership;
+use crate::open::opening::fenced;
 use crate::open::producers::{producer_died, settle_producers};
 use crate::open::read_to_end::Member;
 use crate::open::released::{drop_released, holders, lowest_lease, release_floor};
@@ -303,7 +304,7 @@ impl LaneSpace {
         if let Some(began) = began {
             // Without free space there is nothing to do inside; the caller comes out when it hears of it.
             if let Ok(range) = &result {
-                if let Err(e) = self.gate.come_back(aside, self.deadline_in, check_group) {
+                if let Err(e) = self.gate.come_back(aside, self.deadline_in) {
                     free_run(&space, (range.start / space.superblock.granule_bytes) as usize);
                     control.announce_space();
                     result = Err(e);
@@ -559,14 +560,7 @@ pub(crate) fn check_group(member: &Membership) -> Result<()> {
     let (incarnation, _) = space.control.producers();
     space.control.check()?;
     if incarnation != member.incarnation {
-        return Err(Error::new(
-            Kind::Fenced,
-            format!("a newer incarnation of the writers has taken over space {}", space.name),
-        )
-        .with("rank", member.rank)
-        .with("incarnation", member.incarnation)
-        .with("current", incarnation)
-        .hint("this process belongs to an older incarnation: end it"));
+        return Err(fenced(&format!("space {}", space.name), member.rank, member.incarnation, incarnation));
     }
     match settle_producers(space) {
         ProducerState::Died(slot) | ProducerState::Withdrawn(slot) => Err(producer_died(space, slot)),

@@ -73,6 +73,18 @@ impl View {
         View { bytes: Bytes::Heap(Arc::new(bytes)), dtype, shape, version }
     }
 
+    /// Whether the bytes were copied out of the channel.
+    pub(crate) fn is_copy(&self) -> bool {
+        matches!(self.bytes, Bytes::Heap(_))
+    }
+
+    pub(crate) fn byte_count(&self) -> u64 {
+        match &self.bytes {
+            Bytes::Pool { range, .. } => range.end - range.start,
+            Bytes::Heap(bytes) => bytes.len() as u64,
+        }
+    }
+
     /// The elements, in C order.
     pub fn bytes(&self) -> &[u8] {
         match &self.bytes {

@@ -264,13 +264,14 @@ fn fill_new_directory(
         // By it a lower pool is known that a power failure leaves.
         device.persist(0..HEADER_BYTES)?;
     }
-    tiers.create_pools(&pool, &superblock)?;
     if horizon != Horizon::None {
+        // First: lower pools may lie on another file system, where a power failure leaves them although it takes back
+        // the directory that names them.
         for dir in [new, parent] {
             File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("syncing the directory", e))?;
         }
     }
-    Ok(())
+    tiers.create_pools(&pool, &superblock)
 }
 
 /// Bytes of a segment for which so many are asked.

@@ -140,6 +140,22 @@ pub(crate) fn version_exists(what: &str, version: u64, due: u64) -> Error {
         )
 }
 
+/// The error for a rank of an earlier incarnation.
+pub(crate) fn fenced(what: &str, rank: u32, incarnation: u32, current: u32) -> Error {
+    Error::new(Kind::Fenced, format!("a newer incarnation of the writers has taken over {what}"))
+        .with("rank", rank)
+        .with("incarnation", incarnation)
+        .with("current", current)
+        .hint("this process belongs to an older incarnation: end it")
+}
+
+/// What is said of every loss of a writer.
+pub(crate) fn after_loss(error: Error, complete: u64) -> Error {
+    error.with("complete_versions", complete).hint(
+        "complete versions stay readable; restart all ranks with mode=\"a\" to continue after the last one",
+    )
+}
+
 /// What a reader says that waits for writers. `what` is the channel as messages name it.
 pub(crate) fn left_behind(what: &str, writers: Writers) -> String {
     let ended = if writers == Writers::Finished { "had finished" } else { "had lost its writers" };

@@ -11,7 +11,7 @@ use forebay_tier::{process, Error, Kind};
 
 use super::attach::Attachment;
 use super::member::{describe, is_of_lane, owns_lane};
-use super::opening::{may_have_come_before, run_token, Writers};
+use super::opening::{after_loss, may_have_come_before, run_token, Writers};
 use crate::control::{head, ProducerState};
 
 /// The producers' state after asking the kernel who is alive: an open group with a dead rank is dead.
@@ -104,9 +104,7 @@ pub(crate) fn producer_died(space: &Attachment, slot: Option<u32>) -> Error {
         Some(reason) => error.with("reason", reason),
         None => error,
     };
-    error.with("complete_versions", control.complete()).hint(
-        "complete versions stay readable; restart all ranks with mode=\"a\" to continue after the last one",
-    )
+    after_loss(error, control.complete())
 }
 
 /// How the writers of a space stand, for `rank` of the launch `token`.

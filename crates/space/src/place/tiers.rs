@@ -177,7 +177,9 @@ impl Tiers {
     }
 
     /// Removes the files of the lower pools, as far as they belong to the first pool in `dir`: anybody can write a list
-    /// of names. Returns those that stay, with the reason.
+    /// of names. Returns those that stay, with the reason. The caller removes `dir` after it. Lower pools may lie on
+    /// other file systems: where the space is durable, a power failure that brings a pool back brings `dir` back, too,
+    /// and one after which `dir` is not on its way out leaves the pools.
     pub(crate) fn remove(&self, dir: &Path) -> Result<Vec<String>> {
         let looking = |e| Error::io(format!("cannot stat the pool files of {}", dir.display()), e);
         if has_other_name(dir).map_err(looking)? {
@@ -185,7 +187,14 @@ impl Tiers {
             let there = self.lower.iter().filter(|pool| pool.path.exists());
             return Ok(there.map(|pool| format!("{}: {why}", pool.path.display())).collect());
         }
-        let first = if self.lower.is_empty() { None } else { first_pool(dir).map_err(looking)? };
+        if self.lower.is_empty() {
+            return Ok(Vec::new());
+        }
+        let first = first_pool(dir).map_err(looking)?;
+        let is_durable = first.as_ref().is_none_or(|(superblock, _)| superblock.horizon != Horizon::None);
+        if is_durable {
+            sync_names_beside(dir)?;
+        }
         let mut kept = Vec::new();
         for pool in &self.lower {
             // Of a space that was killed while it was made the first pool may have no superblock yet.
@@ -202,7 +211,21 @@ impl Tiers {
                 },
             }
         }
+        if is_durable {
+            self.lower.iter().try_for_each(|pool| sync_names_beside(&pool.path))?;
+        }
         Ok(kept)
+    }
+}
+
+/// Makes the names in the directory of `path` persistent, where it is there.
+#[cfg_attr(forebay_simulated, track_caller)]
+fn sync_names_beside(path: &Path) -> Result<()> {
+    match whole_file::sync_directory_of(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            Err(Error::io(format!("syncing the directory of {}", path.display()), e))
+        }
+        _ => Ok(()),
     }
 }
 

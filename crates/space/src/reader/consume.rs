@@ -1,96 +1,80 @@
 //! The reader's side of a space: waiting for versions, finding pieces, gathering boxes.
+//!
+//! Not here: what may be called when, and what a step counts ([`crate::step::reader`]).
 
 use forebay_config::{environment, Absent, OpenOptions, Pace, Verify};
-use forebay_tier::host::time::Instant;
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_log::{Dims, Dtype, LaneId};
-use forebay_tier::{clock, counters, wait, watched, Access, Error, Kind, Result};
+use forebay_tier::host::time::Instant;
+use forebay_tier::{wait, watched, Access, Error, Kind, Result};
 use rustc_hash::FxHashMap;
 
-use crate::attributes::{self, Attribute};
 use crate::control::{member, ProducerState, Waiting};
 use crate::lane::gate::Gate;
 use crate::lane::granules::WAIT_SLICE;
 use crate::lane::index::{self, Bring, LaneCursor, VariableInfo, VersionIndex};
 use crate::lane::view::{Lease, View};
-use crate::many::at_object;
 use crate::open::attach::Attachment;
 use crate::open::create::Missing;
 use crate::open::existing::{group_of, is_streamed};
 use crate::open::groups::{self, Keep};
 use crate::open::membership::Membership;
-use crate::open::opening;
 use crate::open::producers::{missing_producers, producer_died, settle_producers, writers_of};
 use crate::open::read_to_end::Member;
 use crate::reader::prefetch::Prefetch;
 use crate::reader::records::{self, Record};
-use crate::stats::{CallTimer, Stats};
-use crate::trace::{Side, Trace, TraceHead, TraceStep};
-use crate::version_range::format_versions;
+use crate::stats::{CallTimer, Counters};
+use crate::step::reader::{
+    check_buffer, not_contiguous, target_box, Contents, Rejoined, Start, StepReader, VersionSource,
+};
+use crate::step::{Channel, Deadline, Handle};
 use forebay_log::gather::{contiguous_range, copy_overlap, coverage_gap};
 use forebay_log::NdBox;
 
 /// One rank that reads a space.
-pub(crate) struct SpaceReader {
+pub(crate) type SpaceReader = StepReader<SpaceSource>;
+
+/// What a reader knows of a space.
+pub(crate) struct SpaceSource {
+    pub(crate) handle: Handle,
     member: Arc<Member>,
-    options: OpenOptions,
-    /// Next version of the stream.
-    next: u64,
-    current: Option<Current>,
     cursors: FxHashMap<LaneId, LaneCursor>,
-    /// Where the scan of the version that `open_version` opened last ended.
+    /// Where the scan of the version that was opened last as a handle of its own ended.
     opened_cursors: FxHashMap<LaneId, LaneCursor>,
-    /// A handle of one version: its stream is that version, which is open already.
-    of_one_version: bool,
+    is_of_one_version: bool,
     /// The index of the last step, for its memory.
     last_index: VersionIndex,
+    /// How long a wait spins, and this wait still may.
     spin_ns: u64,
-    calls: u64,
-    stats: Stats,
-    trace: Option<Trace>,
-    times: TraceStep,
+    spin_left_ns: u64,
+    /// The count of events before the last look.
+    seen: u32,
+    /// Complete versions, as long as the execution mode keeps this reader from them.
+    known: u64,
     prefetch: Option<Prefetch>,
     gate: Gate,
-    /// What `enter` brings into memory.
+    /// What `open` brings into memory.
     bring: Bring,
-    timed_out: bool,
-    /// Versions that were dropped before this reader came to them, behind the version before.
-    missed: u64,
-    closed: bool,
-    /// Whether it takes part in the stream. If not, its writers had ended before it came, and it waits for others.
-    is_streaming: bool,
-    /// Whether it has said so.
-    has_said: bool,
     /// The name by which its caller opened it.
     opened_as: String,
 }
 
-/// The version that `get` and `view` look into.
-struct Current {
+/// A version that is held, and where its pieces are.
+pub(crate) struct SpaceVersion {
     lease: Arc<Lease>,
     index: VersionIndex,
-}
-
-/// How a wait ended.
-#[derive(PartialEq, Eq)]
-enum Waited {
-    Complete,
-    EndOfStream,
 }
 
 impl SpaceReader {
     /// Waits for the space and joins its readers. `options` are resolved.
     pub(crate) fn open(name: &str, options: OpenOptions) -> Result<SpaceReader> {
         let deadline = Instant::now() + options.timeout;
-        let (member, is_streaming) = Self::join(name, &options, deadline)?;
-        let mut reader = Self::of_member(member, name, options);
-        (reader.is_streaming, reader.opened_as) = (is_streaming, name.to_string());
-        Ok(reader)
+        let (member, is_streaming) = SpaceSource::join(name, &options, deadline)?;
+        Ok(Self::of_member(member, name, options, is_streaming))
     }
 
     /// See [`crate::Reader::stand_in`].
@@ -104,12 +88,58 @@ impl SpaceReader {
         let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
         let component = options.component.as_deref().expect("resolved");
         let locality = options.locality.unwrap_or_default();
-        let space = Attachment::open(name, Access::Read, locality, Missing::Fail, deadline)?;
+        let space = Attachment::open(&options.place(name), Access::Read, locality, Missing::Fail, deadline)?;
         let keep = absent.map_or(Keep::AsKnown, |absent| Keep::Declared(Some(absent)));
         let member = Membership::join_readers(&space, rank, size, component, Some((group, keep)), deadline)?;
-        Ok(Self::of_member(Member::of(member), name, options))
+        Ok(Self::of_member(Member::of(member), name, options, true))
     }
 
+    /// For a reader that has joined the space, which its caller calls `name`.
+    pub(crate) fn of_member(
+        member: Arc<Member>,
+        name: &str,
+        options: OpenOptions,
+        is_streaming: bool,
+    ) -> SpaceReader {
+        let start = SpaceSource::start_of(&member, &options, is_streaming);
+        let handle = Handle::new(("reader", "space"), name, &member.space.dir, options);
+        let mut source = SpaceSource::of_nothing(member, handle);
+        source.prefetch = Prefetch::start(source.space());
+        source.spin_ns = spin_budget(source.space());
+        source.opened_as = name.to_string();
+        StepReader::new(source, name, start)
+    }
+
+    /// Lets versions that are opened from now on stay where they are, but for the headers of their records.
+    pub(crate) fn bring_headers_alone(&mut self) {
+        self.source.bring = Bring::Headers;
+    }
+
+    /// The current version for who reads it without this reader: lease and index, and how payloads are checked.
+    pub(crate) fn held(&self) -> Result<(&Attachment, &Arc<Lease>, &VersionIndex, Verify)> {
+        self.check()?;
+        let open = self.current()?;
+        Ok((self.source.space(), &open.lease, &open.index, self.source.handle.options.verify))
+    }
+
+    /// See [`crate::Reader::records`].
+    pub(crate) fn records(&mut self) -> Result<Vec<Record>> {
+        self.check()?;
+        self.inside(|open, _| watched(|| records::list(open.lease.device(), &open.index)))
+    }
+
+    /// See [`crate::Reader::record_view`].
+    pub(crate) fn record_view(&mut self, index: usize) -> Result<View> {
+        self.check()?;
+        self.inside(|open, verify| {
+            let lease = open.lease.clone();
+            let Gather { index: found, device, always, never } = open.gather_with(verify);
+            watched(|| records::view(&lease, found, device, index, (!never).then_some(always)))
+        })
+    }
+}
+
+impl SpaceSource {
     /// Waits for the space and joins its readers; as one that looks on only, where it is not to stream what is there.
     fn join(name: &str, options: &OpenOptions, deadline: Instant) -> Result<(Arc<Member>, bool)> {
         let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
@@ -132,603 +162,275 @@ impl SpaceReader {
         }
     }
 
-    /// Waits for writers, where those of the space had ended before this reader came, and then streams what they write.
-    fn wait_for_writers(&mut self, deadline: Instant) -> Result<()> {
-        while !self.is_streaming {
-            let space = self.space().clone();
-            let seen = space.control.events().load(Acquire);
-            let is_removed = space.control.is_removed();
-            if is_removed || is_streamed(&space, &self.options) {
-                let joined = Self::join(&self.opened_as, &self.options, deadline);
-                let no_space = joined.as_ref().is_err_and(|e| e.kind() == Kind::PeerMissing);
-                if !no_space {
-                    let (member, is_streaming) = joined?;
-                    self.go_on_as(member, is_streaming);
-                    continue;
-                }
-            }
-            space.control.check()?;
-            let writers = writers_of(&space);
-            let what = format!("space {}", self.name());
-            if !std::mem::replace(&mut self.has_said, true) {
-                opening::say_left_behind(&what, writers);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(opening::no_writers(&what, writers));
-            }
-            space.control.wait_events(seen, 0, left.min(WAIT_SLICE));
+    /// At no version, and without looking ahead.
+    fn of_nothing(member: Arc<Member>, handle: Handle) -> SpaceSource {
+        SpaceSource {
+            handle,
+            gate: Gate::new(member.clone()),
+            member,
+            cursors: FxHashMap::default(),
+            opened_cursors: FxHashMap::default(),
+            is_of_one_version: false,
+            last_index: VersionIndex::default(),
+            spin_ns: 0,
+            spin_left_ns: 0,
+            seen: 0,
+            known: 0,
+            prefetch: None,
+            bring: Bring::default(),
+            opened_as: String::new(),
         }
-        Ok(())
+    }
+
+    fn start_of(member: &Member, options: &OpenOptions, is_streaming: bool) -> Start {
+        let next = match options.observer {
+            true => member.space.control.oldest(),
+            false => member.resumes_at.unwrap_or_else(|| member.cursor()),
+        };
+        Start { next, read_below: member.read_below, is_streaming }
     }
 
     /// Goes on with another membership, perhaps of another space under this name.
-    fn go_on_as(&mut self, member: Arc<Member>, is_streaming: bool) {
-        self.next = member.resumes_at.unwrap_or_else(|| member.cursor());
+    fn go_on_as(&mut self, member: Arc<Member>, is_streaming: bool) -> Start {
+        let start = Self::start_of(&member, &self.handle.options, is_streaming);
+        self.handle.dir.clone_from(&member.space.dir);
         self.prefetch = Prefetch::start(&member.space);
         self.gate = Gate::new(member.clone());
         self.cursors.clear();
         self.opened_cursors.clear();
         self.last_index = VersionIndex::default();
-        (self.member, self.is_streaming) = (member, is_streaming);
-    }
-
-    /// For a reader that has joined the space, which its caller calls `name`.
-    pub(crate) fn of_member(member: Arc<Member>, name: &str, options: OpenOptions) -> SpaceReader {
-        let (rank, size) = (member.rank, member.size);
-        let component = options.component.clone().expect("resolved");
-        let side = Side::Reader;
-        let head =
-            TraceHead { component: &component, rank, size, channel: name, side, placement: None, pace: None };
-        let trace =
-            if options.observer { None } else { Trace::from_environment(&head, &environment::process) };
-        let next = match options.observer {
-            true => member.space.control.oldest(),
-            false => member.resumes_at.unwrap_or_else(|| member.cursor()),
-        };
-        let prefetch = Prefetch::start(&member.space);
-        let spin_ns = spin_budget(&member.space);
-        let mut reader = Self::of_nothing(member, options);
-        (reader.prefetch, reader.trace, reader.next, reader.spin_ns) = (prefetch, trace, next, spin_ns);
-        reader
-    }
-
-    /// A handle at no version, which neither waits nor looks ahead.
-    fn of_nothing(member: Arc<Member>, options: OpenOptions) -> SpaceReader {
-        SpaceReader {
-            spin_ns: 0,
-            prefetch: None,
-            gate: Gate::new(member.clone()),
-            member,
-            options,
-            next: 0,
-            current: None,
-            cursors: FxHashMap::default(),
-            opened_cursors: FxHashMap::default(),
-            of_one_version: false,
-            last_index: VersionIndex::default(),
-            calls: 0,
-            stats: Stats::default(),
-            trace: None,
-            times: TraceStep::default(),
-            bring: Bring::default(),
-            timed_out: false,
-            missed: 0,
-            closed: false,
-            is_streaming: true,
-            has_said: false,
-            opened_as: String::new(),
-        }
+        self.member = member;
+        start
     }
 
     fn space(&self) -> &Arc<Attachment> {
         &self.member.space
     }
 
-    pub(crate) fn rank(&self) -> u32 {
-        self.member.rank
-    }
-
-    pub(crate) fn size(&self) -> u32 {
-        self.member.size
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.space().name
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.space().dir
-    }
-
     pub(crate) fn uuid(&self) -> String {
         uuid::Uuid::from_bytes(self.space().superblock.uuid).to_string()
-    }
-
-    pub(crate) fn version(&self) -> Option<u64> {
-        self.current.as_ref().map(|c| c.index.version)
-    }
-
-    pub(crate) fn versions(&self) -> Result<std::ops::Range<u64>> {
-        Ok(index::retained(self.space()))
-    }
-
-    pub(crate) fn latest(&self) -> Result<Option<u64>> {
-        let versions = self.versions()?;
-        Ok((!versions.is_empty()).then(|| versions.end - 1))
-    }
-
-    fn check_open(&self) -> Result<()> {
-        self.member.check_fork()?;
-        if self.closed {
-            return Err(Error::new(Kind::Closed, "the reader is closed"));
-        }
-        self.space().control.check()
-    }
-
-    pub(crate) fn begin_step(&mut self, timeout: Option<Duration>) -> Result<Option<u64>> {
-        self.check_open()?;
-        if self.current.is_some() {
-            return Err(Error::new(Kind::StepState, "a step is open").hint("call end_step first"));
-        }
-        if self.of_one_version {
-            return Ok(None);
-        }
-        // A wait that timed out and is taken up again is one wait, as a user who looks at the trace sees it.
-        if !std::mem::take(&mut self.timed_out) {
-            self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
-        }
-        let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
-        self.wait_for_writers(deadline)?;
-        let mut wanted = self.next;
-        loop {
-            if self.wait_complete(wanted, deadline)? == Waited::EndOfStream {
-                self.skip_dropped(self.space().control.oldest());
-                self.member.note_ended(self.next)?;
-                return Ok(None);
-            }
-            let control = &self.space().control;
-            let complete = control.complete();
-            wanted = self.next.max(control.oldest());
-            if wanted >= complete {
-                // What was complete is dropped. The oldest version that is not dropped does not exist yet.
-                continue;
-            }
-            let oldest = wanted;
-            if self.options.latest {
-                wanted = wanted.max(complete - 1);
-            }
-            // A version may be dropped between the look and the lease: look again.
-            if let Some(lease) = Lease::take(&self.member, wanted) {
-                self.skip_dropped(oldest);
-                self.stats.skipped += wanted - oldest;
-                self.enter(wanted, lease)?;
-                if let Some(prefetch) = &self.prefetch {
-                    prefetch.want(wanted + 1);
-                }
-                self.times.ready_ns = clock::now_ns();
-                return Ok(Some(wanted));
-            }
-            if Instant::now() >= deadline {
-                self.timed_out = true;
-                return Err(self.dropped_too_fast(wanted));
-            }
-        }
-    }
-
-    /// Goes on at `oldest`, counting what this reader missed: what it ended before it came again it did not.
-    fn skip_dropped(&mut self, oldest: u64) {
-        self.missed = oldest.saturating_sub(self.next.max(self.member.read_below));
-        self.stats.dropped += self.missed;
-        self.stats.skipped += oldest.saturating_sub(self.next);
-        self.next = self.next.max(oldest);
-    }
-
-    #[cold]
-    fn dropped_too_fast(&self, version: u64) -> Error {
-        let control = &self.space().control;
-        Error::new(
-            Kind::TimedOut,
-            format!("version {version} of space {} was dropped while it was being opened", self.name()),
-        )
-        .with("retained", format_versions(control.oldest()..control.complete()))
-        .with("when_full", self.space().tiers.when_full)
-        .with("retention", self.space().retention())
-        .hint(
-            "create the space with a larger quota, or with when_full=\"block\", so that writers wait for readers",
-        )
-    }
-
-    fn enter(&mut self, version: u64, lease: Lease) -> Result<()> {
-        self.gate.begin_step(self.member.space.control.pace());
-        let timer = CallTimer::start(usize::MAX, 0);
-        let old = std::mem::take(&mut self.last_index);
-        let built = index::build(&self.member.space, version, self.bring, &mut self.cursors, old);
-        // Without the shared state nothing is found, and that is the reason to tell.
-        let index = built.or_else(|e| self.member.space.control.check().and(Err(e)))?;
-        self.current = Some(Current { lease: Arc::new(lease), index });
-        self.note_call(timer.stop(), 0);
-        Ok(())
-    }
-
-    #[inline]
-    fn note_call(&mut self, op_ns: u64, bytes: u64) {
-        self.stats.get_ns += op_ns;
-        self.stats.bytes_got += bytes;
-        self.times.op_ns += op_ns;
-        self.times.bytes += bytes;
-        self.times.calls += 1;
     }
 
     /// Whether the pace keeps readers from what is complete.
     fn is_held_back(&self, state: ProducerState) -> bool {
         self.space().control.pace() == Pace::Serial
-            && !self.options.observer
+            && !self.handle.options.observer
             && matches!(state, ProducerState::None | ProducerState::Open)
     }
+}
 
-    /// Goes inside the gate, for a call that moves data.
+impl Channel for SpaceSource {
     #[inline]
-    fn go_in(&mut self) -> Result<()> {
-        let before = self.gate.wait_ns;
-        let result = self.gate.enter(self.options.timeout, |_| Ok(()));
-        let waited = self.gate.wait_ns - before;
-        if waited > 0 {
-            self.stats.wait_ns += waited;
-            self.times.wait_ns += waited;
-        }
-        result
+    fn handle(&self) -> &Handle {
+        &self.handle
     }
 
-    /// Waits until `version` is complete, and may be read, or can no longer become so.
-    fn wait_complete(&mut self, version: u64, deadline: Instant) -> Result<Waited> {
-        let control = &self.space().control;
-        if control.complete() > version && !self.is_held_back(control.producer_state()) {
-            return Ok(Waited::Complete);
+    fn note_waiting(&mut self, version: Option<u64>) -> Result<()> {
+        self.member.set_waiting(version.map_or(Waiting::No, Waiting::Version));
+        if version.is_some() {
+            self.known = self.space().control.complete();
+            self.spin_left_ns = self.spin_ns;
         }
-        let began = clock::now_ns();
-        self.member.set_waiting(Waiting::Version(version));
-        let result = self.wait_slowly(version, deadline);
-        self.member.set_waiting(Waiting::No);
-        let waited = clock::now_ns() - began;
-        self.stats.wait_ns += waited;
-        self.times.wait_ns += waited;
-        result
+        Ok(())
     }
 
-    fn wait_slowly(&mut self, version: u64, mut deadline: Instant) -> Result<Waited> {
+    fn pause(&mut self, left: Duration) {
+        let spin_ns = std::mem::take(&mut self.spin_left_ns);
+        self.space().control.wait_events(self.seen, spin_ns, left.min(WAIT_SLICE));
+    }
+
+    #[inline]
+    fn gate(&mut self) -> Option<&mut Gate> {
+        Some(&mut self.gate)
+    }
+}
+
+impl VersionSource for SpaceSource {
+    type Open = SpaceVersion;
+
+    fn check(&self) -> Result<()> {
+        self.handle.check_fork()?;
+        self.space().control.check()
+    }
+
+    fn oldest(&self) -> Result<u64> {
+        Ok(self.space().control.oldest())
+    }
+
+    fn complete(&self) -> Result<u64> {
+        Ok(self.space().control.complete())
+    }
+
+    fn versions(&self) -> Result<Range<u64>> {
+        Ok(index::retained(self.space()))
+    }
+
+    fn with_retention(&self, error: Error) -> Error {
+        let error = match error.kind() {
+            // While it was being opened: because the space is full.
+            Kind::TimedOut => error.with("when_full", self.space().tiers.when_full),
+            _ => error,
+        };
+        error.with("retention", self.space().retention())
+    }
+
+    fn missing(&self, version: u64) -> Vec<String> {
+        missing_producers(self.space(), version)
+    }
+
+    fn rejoin(&mut self, until: &Deadline) -> Result<Rejoined> {
         let space = self.space().clone();
+        self.seen = space.control.events().load(Acquire);
+        if space.control.is_removed() || is_streamed(&space, &self.handle.options) {
+            let joined = Self::join(&self.opened_as, &self.handle.options, until.at);
+            let no_space = joined.as_ref().is_err_and(|e| e.kind() == Kind::PeerMissing);
+            if !no_space {
+                let (member, is_streaming) = joined?;
+                return Ok(Rejoined::Joined(self.go_on_as(member, is_streaming)));
+            }
+        }
+        space.control.check()?;
+        Ok(Rejoined::No(writers_of(&space)))
+    }
+
+    #[inline]
+    fn is_ready(&self, version: u64) -> bool {
+        let control = &self.space().control;
+        control.complete() > version && !self.is_held_back(control.producer_state())
+    }
+
+    fn look(&mut self, version: u64, until: &mut Deadline) -> Result<Option<bool>> {
+        let space = self.member.space.clone();
         let control = &space.control;
-        let patience = deadline.saturating_duration_since(Instant::now());
-        let mut known = control.complete();
-        let mut spin_ns = self.spin_ns;
         loop {
-            let seen = control.events().load(Acquire);
+            self.seen = control.events().load(Acquire);
             control.check()?;
             let is_held_back = self.is_held_back(control.producer_state());
-            if is_held_back && control.complete() > known {
-                // The deadline is for one version: writers that go on are not late.
-                known = control.complete();
-                deadline = Instant::now() + patience;
+            if is_held_back && control.complete() > self.known {
+                self.known = control.complete();
+                until.extend();
             }
             if control.complete() > version && !is_held_back {
                 // No process's liveness matters any more, and asking for it takes a system call a rank.
-                return Ok(Waited::Complete);
+                return Ok(Some(true));
             }
             // The state is read before the count: what was committed before the end is then seen.
             let state = settle_producers(&space);
             if control.complete() > version && !self.is_held_back(state) {
-                return Ok(Waited::Complete);
+                return Ok(Some(true));
             }
-            match state {
-                state if state.is_finished() => return Ok(Waited::EndOfStream),
+            return match state {
+                state if state.is_finished() => Ok(Some(false)),
                 // Before the writers: another space has taken its place, whose writers may live.
                 _ if control.is_removed() => {
-                    return Err(Error::new(Kind::PeerMissing, format!("space {} was removed", space.name)));
+                    Err(Error::new(Kind::PeerMissing, format!("space {} was removed", space.name))
+                        .with("directory", space.dir.display()))
                 }
                 // Of an earlier boot: those who are started again with this reader may come after it. At the deadline
                 // it is said why none came.
-                ProducerState::Died(None) if Instant::now() < deadline => {}
+                ProducerState::Died(None) if Instant::now() < until.at => Ok(None),
                 ProducerState::Died(slot) => {
                     let died = producer_died(&space, slot);
                     // Writers that have come meanwhile may have the slot that was described, and go on.
-                    if settle_producers(&space) == state {
-                        return Err(died);
+                    if settle_producers(&space) != state {
+                        continue;
                     }
-                    continue;
+                    Err(died)
                 }
-                _ => {}
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                self.timed_out = true;
-                return Err(self.not_in_time(version));
-            }
-            control.wait_events(seen, spin_ns, left.min(WAIT_SLICE));
-            spin_ns = 0;
+                _ => Ok(None),
+            };
         }
     }
 
-    #[cold]
-    fn not_in_time(&self, version: u64) -> Error {
-        if self.space().control.complete() > version {
-            return Error::new(
-                Kind::TimedOut,
-                format!("timeout while waiting for the writers of space {} to end (mode serial)", self.name()),
-            )
-            .with("pace", self.space().control.pace())
-            .with("complete_versions", self.space().control.complete())
-            .hint(
-                "in mode serial readers begin when all writers have ended: start the readers later, or raise the \
-                 timeout",
-            );
-        }
-        let missing = missing_producers(self.space(), version);
-        let shown: Vec<&str> = missing.iter().take(8).map(String::as_str).collect();
-        let more =
-            if missing.len() > 8 { format!("; and {} more", missing.len() - 8) } else { String::new() };
-        Error::new(
-            Kind::TimedOut,
-            format!("timeout while waiting for version {version} of space {} to complete", self.name()),
-        )
-        .with("missing", format!("{}{more}", shown.join("; ")))
-        .with("complete_versions", self.space().control.complete())
-        .hint("check that the missing writer is running; raise the timeout of open or begin_step if it is only slow")
-    }
-
-    pub(crate) fn end_step(&mut self) -> Result<()> {
-        self.check_open()?;
-        let Some(current) = self.current.take() else {
-            return Err(Error::new(Kind::StepState, "no step is open")
-                .hint("call begin_step to begin reading a version"));
-        };
-        let version = current.index.version;
-        self.last_index = current.index;
-        drop(current.lease);
-        if self.of_one_version {
-            return Ok(());
-        }
-        self.next = version + 1;
-        self.stats.steps += 1;
-        if !self.options.observer {
-            self.member.release_below(self.next)?;
-        }
-        self.member.publish_stats(self.next, self.stats.bytes_got, self.stats.get_ns, self.stats.wait_ns);
-        self.times.end_ns = clock::now_ns();
-        if let Some(trace) = &mut self.trace {
-            trace.step(&TraceStep { version, ..self.times });
-        }
-        Ok(())
-    }
-
-    pub(crate) fn wait(&mut self, version: u64, timeout: Option<Duration>) -> Result<()> {
-        self.check_open()?;
-        let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
-        self.wait_for_writers(deadline)?;
-        if self.wait_complete(version, deadline)? == Waited::EndOfStream {
-            return Err(Error::new(
-                Kind::PeerMissing,
-                format!("space {} ended before version {version}", self.name()),
-            )
-            .with("complete_versions", self.space().control.complete())
-            .hint("all writers have closed; no further version will come"));
-        }
-        if version < self.space().control.oldest() {
-            return Err(self.gone(version));
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn gone(&self, version: u64) -> Error {
+    fn choose(&mut self, next: u64) -> Result<(u64, Option<u64>)> {
         let control = &self.space().control;
-        Error::new(Kind::VersionGone, format!("version {version} of space {} was dropped", self.name()))
-            .with("retained", format_versions(control.oldest()..control.complete()))
-            .with("retention", self.space().retention())
-            .hint("open the reader earlier, or keep more versions: retention=\"last:K\" or \"forever\"")
+        let complete = control.complete();
+        let oldest = next.max(control.oldest());
+        let version =
+            if self.handle.options.latest { oldest.max(complete.saturating_sub(1)) } else { oldest };
+        // Where what was complete is dropped, the oldest version that is not dropped does not exist yet.
+        Ok((oldest, Some(version).filter(|_| oldest < complete)))
     }
 
-    /// A handle of its own at `version`; the member's lease words cover what all its handles hold.
-    pub(crate) fn open_version(&mut self, version: u64) -> Result<SpaceReader> {
-        self.check_open()?;
-        if version >= self.space().control.complete() {
-            return Err(Error::new(Kind::TimedOut, format!("version {version} is not complete"))
-                .with("complete_versions", self.space().control.complete())
-                .hint("wait() blocks until it is"));
+    fn note_ended(&mut self, next: u64) -> Result<()> {
+        self.member.note_ended(next)
+    }
+
+    /// The member's lease words cover what all its handles hold.
+    fn for_one_version(&mut self) -> Result<SpaceSource> {
+        let mut source = Self::of_nothing(self.member.clone(), self.handle.clone());
+        source.is_of_one_version = true;
+        source.bring = self.bring;
+        source.cursors.clone_from(&self.opened_cursors);
+        Ok(source)
+    }
+
+    fn learn(&mut self, opened: &mut SpaceSource) {
+        self.opened_cursors = std::mem::take(&mut opened.cursors);
+    }
+
+    fn open(&mut self, version: u64) -> Result<Option<SpaceVersion>> {
+        let Some(lease) = Lease::take(&self.member, version) else { return Ok(None) };
+        let space = &self.member.space;
+        self.gate.begin_step(space.control.pace());
+        let old = std::mem::take(&mut self.last_index);
+        let built = index::build(space, version, self.bring, &mut self.cursors, old);
+        // Without the shared state nothing is found, and that is the reason to tell.
+        let index = built.or_else(|e| space.control.check().and(Err(e)))?;
+        if let Some(prefetch) = &self.prefetch {
+            prefetch.want(version + 1);
         }
-        let lease = Lease::take(&self.member, version).ok_or_else(|| self.gone(version))?;
-        let mut opened = Self::of_nothing(self.member.clone(), self.options.clone());
-        opened.of_one_version = true;
-        opened.bring = self.bring;
-        opened.cursors = std::mem::take(&mut self.opened_cursors);
-        opened.enter(version, lease)?;
-        self.opened_cursors.clone_from(&opened.cursors);
-        Ok(opened)
+        Ok(Some(SpaceVersion { lease: Arc::new(lease), index }))
     }
 
-    fn current(&self) -> Result<&Current> {
-        self.current.as_ref().ok_or_else(no_step)
+    fn release(&mut self, open: &mut Option<SpaceVersion>, next: Option<u64>, done: Counters) -> Result<u64> {
+        if let Some(SpaceVersion { lease, index }) = open.take() {
+            self.last_index = index;
+            drop(lease);
+        }
+        let Some(next) = next else { return Ok(0) };
+        if !self.handle.options.observer {
+            self.member.release_below(next)?;
+        }
+        self.member.publish_stats(next, done.bytes, done.op_ns, done.wait_ns);
+        Ok(0)
     }
 
-    /// Whether the current version holds a variable of this name.
-    pub(crate) fn has(&mut self, name: &str) -> Result<bool> {
-        self.check_open()?;
-        let current = self.current()?;
-        watched(|| Ok(!current.index.find(&*self.space().device, name).is_empty()))
+    fn leave_group(&mut self, is_streaming: bool) -> Result<()> {
+        let deadline = Instant::now() + self.handle.options.timeout;
+        if is_streaming || self.handle.options.observer {
+            return self.member.leave_for_good(deadline);
+        }
+        // It waited for writers, as no member of its group.
+        let (space, group) = (self.space(), group_of(&self.handle.options));
+        space.with_setup_lock(deadline, || groups::leave_unjoined(space, group, self.member.rank).map(drop))
     }
 
-    pub(crate) fn names(&mut self) -> Result<Vec<String>> {
-        self.check_open()?;
-        let current = self.current()?;
-        watched(|| Ok(current.index.names(&*self.space().device)))
-    }
-
-    pub(crate) fn variables(&mut self) -> Result<Vec<VariableInfo>> {
-        self.check_open()?;
-        let current = self.current()?;
-        let device = &*self.space().device;
-        let describe = |name: &String| current.index.describe(device, name);
-        watched(|| current.index.names(device).iter().map(describe).collect())
-    }
-
-    pub(crate) fn variable(&mut self, name: &str) -> Result<VariableInfo> {
-        self.check_open()?;
-        let index = &self.current()?.index;
-        watched(|| index.describe(&*self.space().device, name))
-    }
-
-    /// Dtype and global shape of a variable.
-    #[inline]
-    pub(crate) fn array(&mut self, name: &str) -> Result<(Dtype, Dims)> {
-        self.member.check_fork()?;
-        let current = self.current()?;
-        let device = &*self.space().device;
-        watched(|| {
-            let pieces = current.index.find(device, name);
-            if pieces.is_empty() {
-                return Err(current.index.unknown_variable(device, name));
-            }
-            current.index.agreed(device, name, &pieces)
-        })
-    }
-
-    /// Copies a box of the current version to `out`, which has exactly its bytes.
-    #[inline]
-    pub(crate) fn get(&mut self, name: &str, wanted: Option<&NdBox>, out: &mut [u8]) -> Result<()> {
-        self.member.check_fork()?;
-        self.calls += 1;
-        self.go_in()?;
-        let timer = CallTimer::start(out.len(), self.calls);
-        let got = self.gather().and_then(|mut gather| watched(|| gather.run(name, wanted, out)));
-        self.gate.leave();
-        got?;
-        self.stats.gets += 1;
-        self.times.objects += 1;
-        self.note_copied(out.len() as u64);
-        self.note_call(timer.stop(), out.len() as u64);
+    fn close(&mut self, _done: Counters) -> Result<()> {
+        self.prefetch = None;
+        if !self.is_of_one_version {
+            self.member.leave();
+        }
         Ok(())
     }
+}
 
-    /// Counts bytes copied out, for this handle and for the process.
+impl SpaceVersion {
     #[inline]
-    fn note_copied(&mut self, bytes: u64) {
-        self.stats.bytes_copied += bytes;
-        counters::add_bytes_copied(bytes);
-    }
-
-    #[inline]
-    fn gather(&mut self) -> Result<Gather<'_>> {
-        let Some(current) = self.current.as_mut() else {
-            return Err(no_step());
-        };
-        Ok(Gather {
-            index: &mut current.index,
-            device: &*self.member.space.device,
-            always: self.options.verify == Verify::Always,
-            never: self.options.verify == Verify::Never,
-        })
-    }
-
-    /// See [`crate::Reader::get_each`].
-    pub(crate) fn get_each<'a>(
-        &mut self,
-        objects: impl Iterator<Item = (&'a str, &'a mut [u8])>,
-        done: &mut usize,
-    ) -> Result<()> {
-        self.each(objects, done, |gather, i, (name, out)| {
-            watched(|| gather.run(name, None, out)).map_err(|e| at_object(e, i, name))?;
-            Ok(Some(out.len() as u64))
-        })
-    }
-
-    /// Takes one object after the other, what a call costs being paid once. `take` gets the number of the object, and
-    /// says how many bytes it was, or None to end before it; `done` rises by one with each that was taken.
-    fn each<T>(
-        &mut self,
-        objects: impl Iterator<Item = T>,
-        done: &mut usize,
-        mut take: impl FnMut(&mut Gather<'_>, usize, T) -> Result<Option<u64>>,
-    ) -> Result<()> {
-        self.member.check_fork()?;
-        self.current()?;
-        self.go_in()?;
-        let timer = CallTimer::start(usize::MAX, 0);
-        let (before, mut bytes) = (*done, 0);
-        let mut gather = self.gather()?;
-        let mut result = Ok(());
-        for object in objects {
-            match take(&mut gather, *done, object) {
-                Ok(Some(of_this)) => bytes += of_this,
-                Ok(None) => break,
-                Err(e) => {
-                    result = Err(e);
-                    break;
-                }
-            }
-            *done += 1;
+    fn gather_with(&mut self, verify: Verify) -> Gather<'_> {
+        Gather {
+            index: &mut self.index,
+            device: self.lease.device(),
+            always: verify == Verify::Always,
+            never: verify == Verify::Never,
         }
-        self.gate.leave();
-        self.stats.gets += (*done - before) as u64;
-        self.times.objects += (*done - before) as u64;
-        self.note_copied(bytes);
-        self.note_call(timer.stop(), bytes);
-        result
-    }
-
-    /// See [`crate::Reader::with_object`].
-    #[inline]
-    pub(crate) fn with_object<R>(
-        &mut self,
-        name: &str,
-        bytes_max: usize,
-        look: impl FnOnce(Dtype, &[u64], &[u8]) -> R,
-    ) -> Result<Option<R>> {
-        self.member.check_fork()?;
-        self.go_in()?;
-        let looked = self.look_inside(name, bytes_max, look);
-        self.gate.leave();
-        looked
-    }
-
-    #[inline]
-    fn look_inside<R>(
-        &mut self,
-        name: &str,
-        bytes_max: usize,
-        look: impl FnOnce(Dtype, &[u64], &[u8]) -> R,
-    ) -> Result<Option<R>> {
-        self.calls += 1;
-        let timer = CallTimer::start(0, self.calls);
-        let Some((bytes, looked)) = self.gather()?.look(name, bytes_max, look)? else { return Ok(None) };
-        self.stats.gets += 1;
-        self.times.objects += 1;
-        self.note_copied(bytes);
-        self.note_call(timer.stop(), bytes);
-        Ok(Some(looked))
-    }
-
-    /// See [`crate::Reader::with_each`].
-    pub(crate) fn with_each<'a>(
-        &mut self,
-        names: impl Iterator<Item = &'a str>,
-        bytes_max: usize,
-        mut look: impl FnMut(usize, Dtype, &[u64], &[u8]) -> bool,
-        done: &mut usize,
-    ) -> Result<()> {
-        self.each(names, done, |gather, i, name| {
-            let looked = gather.look(name, bytes_max, |dtype, shape, part| look(i, dtype, shape, part));
-            let looked = looked.map_err(|e| at_object(e, i, name))?;
-            Ok(looked.and_then(|(bytes, took)| took.then_some(bytes)))
-        })
     }
 
     /// A view of a variable of one piece; None for any other, whatever the reason.
     #[inline]
-    fn view_whole(&mut self, name: &str) -> Result<Option<View>> {
-        self.calls += 1;
-        let nth = self.calls;
-        let lease = self.current()?.lease.clone();
-        let Gather { index, device, always, never } = self.gather()?;
+    fn view_whole(&mut self, name: &str, verify: Verify, nth: u64) -> Result<Option<(View, u64)>> {
+        let lease = self.lease.clone();
+        let Gather { index, device, always, never } = self.gather_with(verify);
         let Some((i, header)) = index.single(device, name) else { return Ok(None) };
         let bytes = header.payload_bytes();
         let timer = CallTimer::start(bytes as usize, nth);
@@ -740,30 +442,24 @@ impl SpaceReader {
         } else {
             index.verify_chunks(device, i, 0, bytes as usize, always, |_, _| {})?;
         }
-        self.stats.views += 1;
-        self.times.objects += 1;
-        self.note_call(timer.stop(), bytes);
-        Ok(Some(View::of_pool(lease, range, dtype, shape)))
+        Ok(Some((View::of_pool(lease, range, dtype, shape), timer.stop())))
     }
 
-    /// Inside the gate while the checksums are compared, which reads everything once; not while the program looks.
-    pub(crate) fn view(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
-        self.member.check_fork()?;
-        self.go_in()?;
-        let view = watched(|| self.view_inside(name, wanted));
-        self.gate.leave();
-        view
-    }
-
-    fn view_inside(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
+    fn view_box(
+        &mut self,
+        name: &str,
+        wanted: Option<&NdBox>,
+        verify: Verify,
+        nth: u64,
+    ) -> Result<(View, u64)> {
         if wanted.is_none() {
-            if let Some(view) = self.view_whole(name)? {
-                return Ok(view);
+            if let Some(viewed) = self.view_whole(name, verify, nth)? {
+                return Ok(viewed);
             }
         }
         let timer = CallTimer::start(usize::MAX, 0);
-        let lease = self.current()?.lease.clone();
-        let Gather { index, device, always, never } = self.gather()?;
+        let lease = self.lease.clone();
+        let Gather { index, device, always, never } = self.gather_with(verify);
         let pieces = index.find(device, name);
         if pieces.is_empty() {
             return Err(index.unknown_variable(device, name));
@@ -787,126 +483,60 @@ impl SpaceReader {
                 index.payload_part(device, *i, range.clone())?;
             }
             let range = payload + range.start as u64..payload + range.end as u64;
-            let bytes = range.end - range.start;
-            self.stats.views += 1;
-            self.times.objects += 1;
-            self.note_call(timer.stop(), bytes);
-            return Ok(View::of_pool(lease, range, dtype, target.count));
+            return Ok((View::of_pool(lease, range, dtype, target.count), timer.stop()));
         }
-        Err(Error::new(
-            Kind::NotContiguous,
-            format!("the box of {name} is not one contiguous range of one piece"),
-        )
-        .with("box", &target)
-        .with("pieces", pieces.len())
-        .hint("use get, which gathers it with one copy"))
+        Err(not_contiguous(name, &target, pieces.len()))
+    }
+}
+
+impl Contents for SpaceVersion {
+    fn version(&self) -> u64 {
+        self.index.version
     }
 
-    /// Lets versions that are opened from now on stay where they are, but for the headers of their records.
-    pub(crate) fn bring_headers_alone(&mut self) {
-        self.bring = Bring::Headers;
+    fn has(&mut self, name: &str) -> Result<bool> {
+        watched(|| Ok(!self.index.find(self.lease.device(), name).is_empty()))
     }
 
-    /// See [`crate::Reader::records`].
-    pub(crate) fn records(&mut self) -> Result<Vec<Record>> {
-        self.check_open()?;
-        let current = self.current()?;
-        watched(|| records::list(&*self.member.space.device, &current.index))
+    fn names(&mut self) -> Result<Vec<String>> {
+        watched(|| Ok(self.index.names(self.lease.device())))
     }
 
-    /// See [`crate::Reader::record_view`].
-    pub(crate) fn record_view(&mut self, index: usize) -> Result<View> {
-        self.check_open()?;
-        let lease = self.current()?.lease.clone();
-        let Gather { index: found, device, always, never } = self.gather()?;
-        watched(|| records::view(&lease, found, device, index, (!never).then_some(always)))
+    fn describe(&mut self, name: &str) -> Result<VariableInfo> {
+        watched(|| self.index.describe(self.lease.device(), name))
     }
 
-    /// The current version for who reads it without this reader: lease and index, and how payloads are checked.
-    pub(crate) fn held(&self) -> Result<(&Attachment, &Arc<Lease>, &VersionIndex, Verify)> {
-        self.check_open()?;
-        let current = self.current()?;
-        Ok((self.space(), &current.lease, &current.index, self.options.verify))
-    }
-
-    pub(crate) fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {
-        self.check_open()?;
-        attributes::read(&self.space().dir)
-    }
-
-    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
-        self.options.timeout = timeout;
-    }
-
-    pub(crate) fn stats(&self) -> Stats {
-        self.stats.clone()
-    }
-
-    /// See [`crate::Reader::missed`].
-    pub(crate) fn missed(&self) -> u64 {
-        self.missed
-    }
-
-    /// Leaves its group for good.
-    pub(crate) fn leave(&mut self) -> Result<()> {
-        self.check_open()?;
-        self.member.check_fork()?;
-        self.current = None;
-        let deadline = Instant::now() + self.options.timeout;
-        let left = match self.of_one_version {
-            true => Ok(()),
-            // It waited for writers, as no member of its group.
-            false if !self.is_streaming && !self.options.observer => {
-                let (space, group) = (self.space(), group_of(&self.options));
-                space.with_setup_lock(deadline, || {
-                    groups::leave_unjoined(space, group, self.member.rank).map(drop)
-                })
+    #[inline]
+    fn array(&mut self, name: &str) -> Result<(Dtype, Dims)> {
+        let device = self.lease.device();
+        watched(|| {
+            let pieces = self.index.find(device, name);
+            if pieces.is_empty() {
+                return Err(self.index.unknown_variable(device, name));
             }
-            // While it is a member: of a group without live ranks the place in the table may become another one's.
-            false => self.member.leave_for_good(deadline),
-        };
-        self.close()?;
-        left
+            self.index.agreed(device, name, &pieces)
+        })
     }
 
-    /// Leaves: holds nothing more, except for views that are still alive.
-    pub(crate) fn close(&mut self) -> Result<()> {
-        if self.closed {
-            return Ok(());
-        }
-        self.member.check_fork()?;
-        self.current = None;
-        self.prefetch = None;
-        self.closed = true;
-        if !self.of_one_version {
-            self.member.leave();
-        }
-        // Dropping it writes what is left.
-        self.trace = None;
-        Ok(())
+    #[inline]
+    fn gather(&mut self, name: &str, wanted: Option<&NdBox>, verify: Verify, out: &mut [u8]) -> Result<()> {
+        let mut gather = self.gather_with(verify);
+        watched(|| gather.run(name, wanted, out))
     }
-}
 
-impl Drop for SpaceReader {
-    fn drop(&mut self) {
-        // In a forked child there is nothing to release.
-        let _ = self.close();
+    #[inline]
+    fn show<R>(
+        &mut self,
+        name: &str,
+        bytes_max: usize,
+        verify: Verify,
+        look: impl FnOnce(Dtype, &[u64], &[u8]) -> R,
+    ) -> Result<Option<(u64, R)>> {
+        self.gather_with(verify).look(name, bytes_max, look)
     }
-}
 
-#[cold]
-fn no_step() -> Error {
-    Error::new(Kind::StepState, "no step is open").hint("call begin_step to begin reading a version")
-}
-
-/// The box that is meant, checked against the shape.
-fn target_box(name: &str, wanted: Option<&NdBox>, shape: &[u64]) -> Result<NdBox> {
-    match wanted {
-        None => Ok(NdBox::whole(shape)),
-        Some(wanted) => {
-            wanted.check_inside(name, shape)?;
-            Ok(wanted.clone())
-        }
+    fn view(&mut self, name: &str, wanted: Option<&NdBox>, verify: Verify, nth: u64) -> Result<(View, u64)> {
+        watched(|| self.view_box(name, wanted, verify, nth))
     }
 }
 
@@ -968,13 +598,7 @@ impl Gather<'_> {
         }
         let (dtype, shape) = self.index.agreed(self.device, name, &pieces)?;
         let target = target_box(name, wanted, &shape)?;
-        let bytes = target.bytes(dtype.size())?;
-        if bytes != out.len() {
-            return Err(Error::new(Kind::BufferMismatch, "the buffer's length does not fit the box")
-                .with("variable", name)
-                .with("buffer_bytes", out.len())
-                .with("box_bytes", bytes));
-        }
+        check_buffer(name, &target, dtype, out)?;
         if let [only] = pieces[..] {
             let part = &self.index.boxes(self.device, &pieces)?[0];
             if let Some(range) = contiguous_range(part, &target, dtype.size()) {

@@ -21,11 +21,11 @@ use crate::element::Element;
 use crate::files::FilesReader;
 use crate::lane::index::VariableInfo;
 use crate::lane::view::View;
-use crate::many::at_object;
 use crate::reader::backing::VersionBacking;
 use crate::reader::consume::SpaceReader;
 use crate::reader::records::Record;
 use crate::stats::Stats;
+use crate::step::reader::VersionSource;
 use forebay_log::NdBox;
 
 /// One reader rank of a channel.
@@ -117,28 +117,28 @@ impl Reader {
 
     /// This rank.
     pub fn rank(&self) -> u32 {
-        either!(&self.inner, r => r.rank())
+        either!(&self.inner, r => r.source.handle.rank())
     }
 
     /// Ranks of the group.
     pub fn size(&self) -> u32 {
-        either!(&self.inner, r => r.size())
+        either!(&self.inner, r => r.source.handle.size())
     }
 
     /// The name it was opened by.
     pub fn name(&self) -> &str {
-        either!(&self.inner, r => r.name())
+        either!(&self.inner, r => &r.source.handle.name)
     }
 
     /// The channel's directory.
     pub fn path(&self) -> &Path {
-        either!(&self.inner, r => r.path())
+        either!(&self.inner, r => &r.source.handle.dir)
     }
 
     /// Identity of the channel: another one that takes its name has another. With a version and the name of a variable
     /// it names data that never change.
     pub fn uuid(&self) -> String {
-        either!(&self.inner, r => r.uuid())
+        either!(&self.inner, r => r.source.uuid())
     }
 
     /// What carries the channel.
@@ -271,16 +271,7 @@ impl Reader {
         objects: impl Iterator<Item = (&'a str, &'a mut [u8])>,
         done: &mut usize,
     ) -> Result<()> {
-        match &mut self.inner {
-            Inner::Space(r) => r.get_each(objects, done),
-            Inner::Files(r) => {
-                for (name, out) in objects {
-                    r.get(name, None, out).map_err(|e| at_object(e, *done, name))?;
-                    *done += 1;
-                }
-                Ok(())
-            }
-        }
+        either!(&mut self.inner, r => r.get_each(objects, done))
     }
 
     /// Shows `look` a whole variable where it lies, checked, with its dtype and shape: one look-up for a caller who
@@ -297,10 +288,7 @@ impl Reader {
         bytes_max: usize,
         look: impl FnOnce(Dtype, &[u64], &[u8]) -> R,
     ) -> Result<Option<R>> {
-        match &mut self.inner {
-            Inner::Space(r) => r.with_object(name, bytes_max, look),
-            Inner::Files(_) => Ok(None),
-        }
+        either!(&mut self.inner, r => r.with_object(name, bytes_max, look))
     }
 
     /// [`Reader::with_object`] for one variable after the other, what a call costs being paid once: `look` gets the
@@ -317,10 +305,7 @@ impl Reader {
         look: impl FnMut(usize, Dtype, &[u64], &[u8]) -> bool,
         done: &mut usize,
     ) -> Result<()> {
-        match &mut self.inner {
-            Inner::Space(r) => r.with_each(names, bytes_max, look, done),
-            Inner::Files(_) => Ok(()),
-        }
+        either!(&mut self.inner, r => r.with_each(names, bytes_max, look, done))
     }
 
     /// [`Reader::get`] as plain numbers. Errors also: `BufferMismatch` when the dtype differs.
@@ -376,7 +361,7 @@ impl Reader {
 
     /// The complete versions that are retained now.
     pub fn versions(&self) -> Result<Range<u64>> {
-        either!(&self.inner, r => r.versions())
+        either!(&self.inner, r => r.source.versions())
     }
 
     /// The newest complete version, if one is retained.
@@ -417,7 +402,7 @@ impl Reader {
 
     /// Changes the deadline of calls that block and are given none.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        either!(&mut self.inner, r => r.set_timeout(timeout))
+        either!(&mut self.inner, r => r.source.handle.options.timeout = timeout)
     }
 
     /// Counters so far.

@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use forebay_config::{environment, Mechanism, OpenOptions};
 use forebay_log::format::DIMS_MAX;
-use forebay_log::{Dtype, Piece, Reserved, CONCAT};
+use forebay_log::{Dtype, Piece, CONCAT};
 use forebay_tier::{Durability, Error, Kind, Result};
 
 use crate::attributes::Attribute;
 use crate::description::{self, Description, Descriptions, DESCRIPTIONS};
 use crate::element::Element;
-use crate::files::{self, FilesReservation, FilesWriter};
-use crate::many::at_object;
+use crate::files::{self, FilesMemory, FilesWriter};
 use crate::open::channel::is_stream;
 use crate::open::create::attach;
 use crate::open::existing::{decided, holder, refused_space};
@@ -25,7 +24,8 @@ use crate::open::opening::{refused, Refusal, Writers, Writing};
 use crate::open::producers::writers_of;
 use crate::place::name;
 use crate::stats::Stats;
-use crate::writer::produce::{no_step, SpaceWriter};
+use crate::step::writer::{Memory, Reserved};
+use crate::writer::produce::SpaceWriter;
 
 /// One producer rank of a channel.
 ///
@@ -53,8 +53,8 @@ enum Inner {
 pub struct Reservation(Reserve);
 
 enum Reserve {
-    Pool(Reserved),
-    Files(FilesReservation),
+    Pool(Reserved<forebay_log::Reserved>),
+    Files(Reserved<FilesMemory>),
     /// The version is complete already; what is written here is dropped.
     Dropped(Vec<u8>),
 }
@@ -63,8 +63,8 @@ impl Reservation {
     /// The payload's memory, as long as the box has bytes; its content is undefined until written.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         match &mut self.0 {
-            Reserve::Pool(reserved) => reserved.as_mut_slice(),
-            Reserve::Files(reserved) => reserved.as_mut_slice(),
+            Reserve::Pool(reserved) => reserved.memory.as_mut_slice(),
+            Reserve::Files(reserved) => reserved.memory.as_mut_slice(),
             Reserve::Dropped(bytes) => bytes,
         }
     }
@@ -110,32 +110,32 @@ impl Writer {
 
     /// This rank.
     pub fn rank(&self) -> u32 {
-        either!(&self.inner, w => w.rank())
+        either!(&self.inner, w => w.sink.handle.rank())
     }
 
     /// Ranks of the group.
     pub fn size(&self) -> u32 {
-        either!(&self.inner, w => w.size())
+        either!(&self.inner, w => w.sink.handle.size())
     }
 
     /// Which start of the program this is, counted from 1 over the life of the space.
     pub fn incarnation(&self) -> u32 {
-        either!(&self.inner, w => w.incarnation())
+        either!(&self.inner, w => w.sink.incarnation())
     }
 
     /// The name it was opened by.
     pub fn name(&self) -> &str {
-        either!(&self.inner, w => w.name())
+        either!(&self.inner, w => &w.sink.handle.name)
     }
 
     /// The channel's directory.
     pub fn path(&self) -> &Path {
-        either!(&self.inner, w => w.path())
+        either!(&self.inner, w => &w.sink.handle.dir)
     }
 
     /// What a version survives once `end_step` has returned on every rank.
     pub fn durability(&self) -> Durability {
-        either!(&self.inner, w => w.durability())
+        either!(&self.inner, w => w.sink.durability())
     }
 
     /// The version that the next `begin_step` opens.
@@ -246,15 +246,7 @@ impl Writer {
                 None
             }
         });
-        match &mut self.inner {
-            Inner::Space(w) => w.put_each(pieces, done)?,
-            Inner::Files(w) => {
-                for (piece, data) in pieces {
-                    w.put(&piece, data).map_err(|e| at_object(e, *done, piece.name))?;
-                    *done += 1;
-                }
-            }
-        }
+        either!(&mut self.inner, w => w.put_each(pieces, done))?;
         refused.map_or(Ok(()), |e| Err(e.with("object", *done)))
     }
 
@@ -288,12 +280,13 @@ impl Writer {
     /// said of theirs.
     #[doc(hidden)]
     pub fn reserve_record(&mut self, piece: &Piece<'_>) -> Result<Reservation> {
-        Ok(Reservation(match &mut self.inner {
-            Inner::Space(w) => match w.reserve(piece)? {
-                Some(reserved) => Reserve::Pool(reserved),
-                None => Reserve::Dropped(vec![0; piece.payload_bytes()? as usize]),
-            },
-            Inner::Files(w) => Reserve::Files(w.reserve(piece)?),
+        let reserved = match &mut self.inner {
+            Inner::Space(w) => w.reserve(piece)?.map(Reserve::Pool),
+            Inner::Files(w) => w.reserve(piece)?.map(Reserve::Files),
+        };
+        Ok(Reservation(match reserved {
+            Some(reserved) => reserved,
+            None => Reserve::Dropped(vec![0; piece.payload_bytes()? as usize]),
         }))
     }
 
@@ -359,10 +352,7 @@ impl Writer {
     }
 
     fn check_in_step(&self, what: &str) -> Result<()> {
-        match either!(&self.inner, w => w.is_in_step()) {
-            true => Ok(()),
-            false => Err(no_step(what)),
-        }
+        either!(&self.inner, w => w.check_in_step(what))
     }
 
     #[cold]
@@ -422,14 +412,14 @@ impl Writer {
     /// languages that hold on to addresses. None where reserved memory is a buffer of its own.
     pub fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         match &self.inner {
-            Inner::Space(w) => w.keep_alive(),
+            Inner::Space(w) => w.sink.keep_alive(),
             Inner::Files(_) => None,
         }
     }
 
     /// Changes the deadline of calls that block: for programs that wait in slices to look at something else.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        either!(&mut self.inner, w => w.set_timeout(timeout))
+        either!(&mut self.inner, w => w.sink.handle.options.timeout = timeout)
     }
 
     /// Counters so far.
@@ -445,7 +435,7 @@ impl Writer {
     /// `ForkedHandle`, `TimedOut`, `Io`.
     pub fn free_bytes(&mut self) -> Result<Option<u64>> {
         match &mut self.inner {
-            Inner::Space(w) => w.free_bytes().map(Some),
+            Inner::Space(w) => w.sink.free_bytes().map(Some),
             Inner::Files(_) => Ok(None),
         }
     }

@@ -10,6 +10,7 @@ mod groups;
 mod hostile;
 mod large;
 mod many;
+mod mistakes;
 mod opening;
 mod ownership;
 mod paces;

@@ -234,10 +234,9 @@ fn check_nodes(tier: TierKind, wanted: &[u16], nodes_dir: &Path) -> Result<()> {
         return Ok(());
     }
     let named: Vec<String> = nodes.iter().map(u16::to_string).collect();
-    Err(not_here(tier, "this machine has no such memory node").with("nodes", named.join(",")).hint(format!(
-        "use one of: {}",
-        named.iter().map(|n| format!("numa:{n}")).collect::<Vec<_>>().join(", ")
-    )))
+    Err(not_here(tier, "this machine has no such memory node").with("present_nodes", named.join(",")).hint(
+        format!("use one of: {}", named.iter().map(|n| format!("numa:{n}")).collect::<Vec<_>>().join(", ")),
+    ))
 }
 
 /// Offsets spread over a range, each on a page of its own.

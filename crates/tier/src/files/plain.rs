@@ -32,7 +32,20 @@ pub struct PlainFile {
 /// What the system says; `InvalidInput` for what is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<host::fs::File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = host::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    regular(host::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?)
+}
+
+/// As [`open_regular`], for reading and writing; a file that is missing is made, with mode 0600.
+///
+/// # Errors
+/// As there.
+pub fn open_regular_or_make(path: &Path) -> io::Result<host::fs::File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut options = host::fs::OpenOptions::new();
+    regular(options.read(true).write(true).create(true).mode(0o600).custom_flags(flags).open(path)?)
+}
+
+fn regular(file: host::fs::File) -> io::Result<host::fs::File> {
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),

@@ -1,8 +1,9 @@
 //! Names under power cuts: what processes made, renamed and removed in directories, and what a cut takes back of it.
 //!
-//! A file system keeps the order of changes of names. Those of a directory are certain when it was flushed, and all
-//! that came before them. A cut takes back the newest of the others, from any one on. Until its removal is certain a
-//! file stays in a folder beside.
+//! Each folder of [`lose_names_below`] is a file system of its own. A file system keeps the order of changes of names.
+//! Those of a directory are certain when it was flushed, and all that came before them in its file system. A cut takes
+//! back the newest of the others, from any one on, in each file system for itself. Until its removal is certain a file
+//! stays in a folder beside.
 
 use std::fs;
 use std::io;
@@ -51,34 +52,16 @@ impl Change {
     }
 }
 
-/// See the file's head.
-#[derive(Default)]
-pub(super) struct Names {
-    /// Changes below these count.
-    folders: Vec<PathBuf>,
-    /// Where removed files stay.
-    beside: PathBuf,
-    made: u64,
+/// The changes of one file system.
+#[derive(Debug)]
+struct Journal {
+    /// Changes below this folder count.
+    root: PathBuf,
     /// The oldest first.
     changes: Vec<Change>,
 }
 
-impl Names {
-    fn counts(&self, path: &Path) -> bool {
-        self.folders.iter().any(|folder| path.starts_with(folder) && path != folder)
-    }
-
-    /// A new name in the folder beside.
-    fn beside(&mut self) -> PathBuf {
-        self.made += 1;
-        self.beside.join(self.made.to_string())
-    }
-
-    fn keep(&mut self, path: &Path) -> Option<PathBuf> {
-        let kept = self.beside();
-        fs::hard_link(path, &kept).ok().map(|()| kept)
-    }
-
+impl Journal {
     fn is_unflushed(&self, folder: &Path) -> bool {
         self.changes.iter().any(|change| change.is_in(folder))
     }
@@ -104,34 +87,77 @@ impl Names {
     }
 }
 
+/// See the file's head.
+#[derive(Default)]
+pub(super) struct Names {
+    journals: Vec<Journal>,
+    /// Where removed files stay.
+    beside: PathBuf,
+    made: u64,
+}
+
+impl Names {
+    /// The changes of the file system that a path is in.
+    fn journal(&mut self, path: &Path) -> Option<&mut Journal> {
+        self.journals.iter_mut().find(|journal| path.starts_with(&journal.root))
+    }
+
+    fn counts(&self, path: &Path) -> bool {
+        self.journals.iter().any(|journal| path.starts_with(&journal.root) && path != journal.root)
+    }
+
+    /// A name at `path` has changed.
+    fn note(&mut self, path: &Path, change: Change) {
+        if let Some(journal) = self.journal(path) {
+            journal.changes.push(change);
+        }
+    }
+
+    /// A new name in the folder beside.
+    fn beside(&mut self) -> PathBuf {
+        self.made += 1;
+        self.beside.join(self.made.to_string())
+    }
+
+    fn keep(&mut self, path: &Path) -> Option<PathBuf> {
+        let kept = self.beside();
+        fs::hard_link(path, &kept).ok().map(|()| kept)
+    }
+}
+
 /// Does something with the names, where the caller is simulated and the power may be cut.
 fn with_names<T>(work: impl FnOnce(&mut Names) -> T) -> Option<T> {
     scheduler::me()?;
     with_kernel(|kernel| kernel.names.as_mut().map(work))
 }
 
-/// From now on a power cut takes back changes of names below these folders.
+/// From now on a power cut takes back changes of names below these folders, each of which is a file system.
 pub fn lose_names_below(folders: Vec<PathBuf>, beside: PathBuf) {
     with_kernel(|kernel| {
         if let Some(names) = &mut kernel.names {
-            *names = Names { folders, beside, ..Names::default() };
+            let journals = folders.into_iter().map(|root| Journal { root, changes: Vec::new() }).collect();
+            *names = Names { journals, beside, made: 0 };
         }
     });
 }
 
 /// The power fails: changes of names that are not certain may be lost.
 pub fn cut_names(random: &mut Random) -> io::Result<()> {
-    with_kernel(|kernel| kernel.names.as_mut().map_or(Ok(()), |names| names.cut(random)))
+    with_kernel(|kernel| {
+        let mut journals = kernel.names.iter_mut().flat_map(|names| &mut names.journals);
+        journals.try_for_each(|journal| journal.cut(random))
+    })
 }
 
 /// Whether a change in a directory is not certain.
 pub(super) fn is_unflushed(folder: &Path) -> bool {
-    with_names(|names| names.is_unflushed(folder)).unwrap_or(false)
+    let is_unflushed = |names: &mut Names| names.journal(folder).is_some_and(|j| j.is_unflushed(folder));
+    with_names(is_unflushed).unwrap_or(false)
 }
 
 /// A directory was flushed.
 pub(super) fn flushed(folder: &Path) {
-    with_names(|names| names.flushed(folder));
+    with_names(|names| names.journal(folder).map(|journal| journal.flushed(folder)));
 }
 
 /// Makes a file or directory at `path`, or opens it.
@@ -139,7 +165,8 @@ pub(super) fn making<T>(path: &Path, make: impl FnOnce() -> io::Result<T>) -> io
     let is_new = path.symlink_metadata().is_err();
     let made = make()?;
     if is_new {
-        with_names(|names| names.counts(path).then(|| names.changes.push(Change::Made(path.to_path_buf()))));
+        let change = || Change::Made(path.to_path_buf());
+        with_names(|names| names.counts(path).then(|| names.note(path, change())));
     }
     Ok(made)
 }
@@ -151,7 +178,7 @@ pub(super) fn removing(path: &Path) -> io::Result<()> {
     if let Some(kept) = kept {
         match removed.is_ok() {
             true => drop(with_names(|names| {
-                names.changes.push(Change::Removed { path: path.to_path_buf(), kept });
+                names.note(path, Change::Removed { path: path.to_path_buf(), kept });
             })),
             false => drop(fs::remove_file(kept)),
         }
@@ -165,7 +192,7 @@ pub(super) fn removing_directory(path: &Path) -> io::Result<()> {
     let kept = with_names(|names| (names.counts(path) && is_empty()).then(|| names.beside())).flatten();
     let Some(kept) = kept else { return fs::remove_dir(path) };
     fs::rename(path, &kept)?;
-    with_names(|names| names.changes.push(Change::Removed { path: path.to_path_buf(), kept }));
+    with_names(|names| names.note(path, Change::Removed { path: path.to_path_buf(), kept }));
     Ok(())
 }
 
@@ -176,7 +203,7 @@ pub(super) fn renaming(from: &Path, to: &Path) -> io::Result<()> {
     match renamed.is_ok() {
         true => drop(with_names(|names| {
             let change = Change::Renamed { from: from.to_path_buf(), to: to.to_path_buf(), replaced };
-            names.counts(to).then(|| names.changes.push(change))
+            names.counts(to).then(|| names.note(to, change))
         })),
         false => drop(replaced.map(fs::remove_file)),
     }

@@ -49,6 +49,11 @@ pub fn pressure() -> Pressure {
     state().pressure
 }
 
+/// Whether the power fails where a mutation acts: the process that carries that has been killed. Says so once.
+pub fn power_fails() -> bool {
+    state().power_fails()
+}
+
 /// Kills a process now. Not the caller's own.
 pub fn kill(pid: u32) {
     assert_ne!(pid, own(), "a process kills itself by `kill_after`");

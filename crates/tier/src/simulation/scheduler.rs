@@ -50,6 +50,8 @@ pub struct Pressure {
     pub kills: u32,
     /// Stops.
     pub stops: u32,
+    /// Power cuts: the thread's own process is killed soon after, and the power fails with it.
+    pub cuts: u32,
 }
 
 /// What a run came to.
@@ -65,8 +67,8 @@ pub struct Outcome {
     pub faults: u64,
     /// How often the mutation made a difference.
     pub mutated: u64,
-    /// How often every thread waited and the one that went on first had slept on a word to the end of its time, or the
-    /// word had changed meanwhile.
+    /// How often every thread waited and the one that went on first had slept on a word, or for long for another thread
+    /// of its process, to the end of its time, or the word had changed meanwhile.
     pub overslept: u64,
     /// None: all was well.
     pub failure: Option<Failure>,
@@ -131,7 +133,7 @@ pub(crate) enum Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Runs,
-    Waits { key: Key, until_ns: u64 },
+    Waits { key: Key, from_ns: u64, until_ns: u64 },
     Finished,
     Dead,
 }
@@ -174,6 +176,8 @@ pub(super) struct State {
     jumps: u32,
     pub(super) pressure: Pressure,
     presses: u32,
+    /// When this process has been killed the power fails.
+    fuse: Option<usize>,
     first_thread: usize,
     threads: Vec<SimThread>,
     pub(super) processes: Vec<SimProcess>,
@@ -201,6 +205,8 @@ const STACK_BYTES: usize = 1 << 20;
 const NO_THREAD: usize = usize::MAX;
 /// A thread is held for fewer points than two to this power.
 const HELD_POWER: u64 = 12;
+/// Who waits so long for another thread of its process waits for one that always tells it.
+const LONG_NS: u64 = 1_000_000_000;
 /// So often threads are held, and processes killed or stopped, where a mutation acts.
 const PRESSES_MAX: u32 = 200;
 
@@ -249,6 +255,7 @@ pub fn run(settings: Settings, init: impl FnOnce() + Send + 'static) -> Outcome 
         random: Random::new(settings.seed, 0),
         pressure: settings.pressure,
         presses: 0,
+        fuse: None,
         settings,
         now_ns: BEGIN_NS,
         points: 0,
@@ -439,10 +446,11 @@ pub(crate) fn block(
     if mutation::take_notice() {
         s.press(me, process);
     }
+    let from_ns = s.now_ns;
     let until_ns = timeout_ns.map_or(u64::MAX, |ns| s.now_ns.saturating_add(ns));
     s.next_timer_ns = s.next_timer_ns.min(until_ns);
     let thread = s.thread(me);
-    thread.doing = Doing::Waits { key, until_ns };
+    thread.doing = Doing::Waits { key, from_ns, until_ns };
     thread.woken = false;
     if s.is_killed_here(process) {
         s.coverage.killed(at);
@@ -642,11 +650,16 @@ impl State {
             return;
         }
         self.presses += 1;
-        let Pressure { kills, stops } = self.pressure;
+        let Pressure { kills, stops, cuts } = self.pressure;
         let is_in_danger = self.processes[process].is_in_danger;
         match self.random.below(8) {
-            0 if kills > 0 && is_in_danger => {
-                self.pressure.kills -= 1;
+            0 if kills + cuts > 0 && is_in_danger => {
+                if cuts > 0 && (kills == 0 || self.random.percent(50)) {
+                    self.pressure.cuts -= 1;
+                    self.fuse = Some(process);
+                } else {
+                    self.pressure.kills -= 1;
+                }
                 let scale = self.random.below(8);
                 self.processes[process].kill_in = Some(self.random.below(2 << scale));
             }
@@ -738,7 +751,11 @@ impl State {
             }
             self.now_ns = self.next_timer_ns;
             let due = |thread: &SimThread| match thread.doing {
-                Doing::Waits { key: Key::Futex(..), until_ns } => until_ns <= self.now_ns,
+                Doing::Waits { key: Key::Futex(..), until_ns, .. } => until_ns <= self.now_ns,
+                // Threads of one process look again in slices, or wait for one that always tells them.
+                Doing::Waits { key: Key::Address(_), from_ns, until_ns } => {
+                    until_ns <= self.now_ns && until_ns - from_ns >= LONG_NS
+                }
                 _ => false,
             };
             self.overslept += u64::from(self.threads.iter().any(due));
@@ -844,6 +861,14 @@ impl State {
     pub(super) fn exits(&self) -> BTreeMap<u32, Exit> {
         let ended = (FIRST_PID..).zip(&self.processes);
         ended.filter_map(|(pid, process)| Some((pid, process.exit.clone()?))).collect()
+    }
+
+    /// Whether a process has been killed with which the power fails; once.
+    pub(super) fn power_fails(&mut self) -> bool {
+        let exit = self.fuse.and_then(|process| self.processes[process].exit.as_ref());
+        let (has_ended, fails) = (exit.is_some(), exit == Some(&Exit::Killed));
+        self.fuse = self.fuse.filter(|_| !has_ended);
+        fails
     }
 
     /// Whether the first thread of a process sleeps on a word.

@@ -61,7 +61,7 @@ fn what_lriot_reads_and_writes_the_device_moves() {
                 said[way] += bytes;
                 seen[way] += below;
             }
-            assert_eq!(point["doubt"], Value::Null, "{point}");
+            assert_eq!(point["caveat"], Value::Null, "{point}");
         }
         assert!(said[0] + said[1] > 0, "{document}");
         assert!(device[0] >= seen[0] && device[1] >= seen[1], "{seen:?} of {device:?}");
@@ -81,7 +81,7 @@ fn what_ior_writes_and_reads_the_device_moves() {
         assert_eq!(number(&row["verified_bytes"]), bytes, "{row}");
         let (read, written) = (number(&row["read_device_bytes"]), number(&row["write_device_bytes"]));
         assert!(read as f64 >= bytes as f64 * COLD_MIN && written >= bytes, "{row}");
-        assert_eq!(row["doubt"], Value::Null, "{row}");
+        assert_eq!(row["caveat"], Value::Null, "{row}");
         seen = [seen[0] + read, seen[1] + written];
     }
     assert!(device[0] >= seen[0] && device[1] >= seen[1], "{seen:?} of {device:?}");
