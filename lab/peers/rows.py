@@ -2,7 +2,7 @@
 
 Arguments: FILE, ROW_BYTES, BATCH, SECONDS, and memmap, memmap-random or forebay. Prints seconds a row. The file's
 cached pages are dropped first; forebay's budget is a quarter of the file. Before the clock starts as many rows are read
-as that holds, for as long at most as is measured afterwards: either goes on at the pace that it keeps.
+as that holds, for as long at most as is measured afterwards: either goes on at the rate that it keeps.
 """
 
 import mmap

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::packages::{cargo, target_folder};
+use crate::packages::{cargo, example, target_folder};
 use crate::stages::run;
 use crate::{Outcome, Stop};
 
@@ -82,7 +82,7 @@ pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
         [] => check(root, false),
         ["--long"] => check(root, true),
         ["--replay", path] => {
-            let harness = build(root, root, None)?;
+            let harness = example(root, "crash").map_err(Stop::Failed)?;
             judge(&mut harness_command(&harness, &["--replay", path], None), LIMIT)
         }
         _ => Err(Stop::Usage("usage: cargo xtask crash [--long | --replay PATH]".to_string())),
@@ -91,7 +91,7 @@ pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
 
 /// The harness on the log as it is, then on wrong ones.
 pub fn check(root: &Path, long: bool) -> Outcome {
-    let harness = build(root, root, None)?;
+    let harness = example(root, "crash").map_err(Stop::Failed)?;
     let (images, limit) = if long { (IMAGES_LONG, LIMIT_LONG) } else { (IMAGES, LIMIT) };
     judge(&mut harness_command(&harness, &["--images", &images.to_string()], None), limit)?;
     let survivors = mutants(root, &harness)?;
@@ -114,12 +114,11 @@ fn harness_command(harness: &Path, arguments: &[&str], mutant: Option<usize>) ->
     command
 }
 
-/// Builds the harness in a workspace; returns the program.
-fn build(root: &Path, workspace: &Path, target: Option<&Path>) -> Result<PathBuf, Stop> {
-    let target = target.map_or_else(|| target_folder(root), Path::to_path_buf);
+/// Builds the harness of a copied workspace; returns the program.
+fn build(workspace: &Path, target: &Path) -> Result<PathBuf, Stop> {
     let mut command = Command::new(cargo());
     command.args(["build", "--release", "--quiet", "--package", "forebay-log", "--example", "crash"]);
-    command.current_dir(workspace).env("CARGO_TARGET_DIR", &target);
+    command.current_dir(workspace).env("CARGO_TARGET_DIR", target);
     match run(&mut command, LIMIT).failure {
         None => Ok(target.join("release/examples/crash")),
         Some(why) => Err(Stop::Failed(format!("building the crash harness: {why}"))),
@@ -130,7 +129,7 @@ fn build(root: &Path, workspace: &Path, target: Option<&Path>) -> Result<PathBuf
 fn mutants(root: &Path, harness: &Path) -> Result<Vec<String>, Stop> {
     let folder = target_folder(root).join("crash");
     let sites = copy(root, &folder).map_err(|e| Stop::Failed(format!("{}: {e}", folder.display())))?;
-    let mutated = build(root, &folder.join("source"), Some(&folder.join("build")))?;
+    let mutated = build(&folder.join("source"), &folder.join("build"))?;
     let few = ["--images", "1"];
     // What is wrong must be the call that is left out, not the copy.
     judge(&mut harness_command(&mutated, &few, None), LIMIT)?;

@@ -6,7 +6,7 @@
 //! fixtures, and the table of error kinds is the code's. The code's side is printed by examples of `checkpoint` and
 //! `space`, so that this program needs none of the crates it checks.
 
-use crate::packages::cargo;
+use crate::packages::example;
 use crate::{no_findings, Outcome, Stop};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -50,16 +50,15 @@ pub fn run(root: &Path) -> Outcome {
     no_findings(findings)
 }
 
-/// What the code says, as the examples `tables` print it: the kinds of errors come last.
+/// What the code says, as examples print it: the kinds of errors come last.
 fn tables(root: &Path) -> Result<String, Stop> {
     let mut all = String::new();
-    for package in ["forebay-checkpoint", "forebay-space"] {
-        let arguments = ["run", "--release", "--quiet", "--package", package, "--example", "tables"];
-        let output =
-            Command::new(cargo()).args(arguments).current_dir(root).stderr(Stdio::inherit()).output();
-        let output = output.map_err(|e| Stop::Failed(format!("cargo: {e}")))?;
+    for name in ["checkpoint_tables", "space_tables"] {
+        let program = example(root, name).map_err(Stop::Failed)?;
+        let output = Command::new(program).stderr(Stdio::inherit()).output();
+        let output = output.map_err(|e| Stop::Failed(format!("the example {name}: {e}")))?;
         if !output.status.success() {
-            return Err(Stop::Failed(format!("the example `tables` of {package} does not build or run")));
+            return Err(Stop::Failed(format!("the example {name} ended with {}", output.status)));
         }
         all += &String::from_utf8_lossy(&output.stdout);
     }

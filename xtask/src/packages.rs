@@ -60,6 +60,20 @@ fn read(value: &Value, root: &Path) -> Vec<Package> {
     list.iter().map(package).collect()
 }
 
+/// The packages that are built and tested together. Cargo called for one of them alone builds dependencies again, with
+/// other features.
+pub const TOGETHER: [&str; 3] = ["--workspace", "--exclude", "forebay-python"];
+
+/// Builds an example and says where it is; its name is that of no other one.
+pub fn example(root: &Path, name: &str) -> Result<PathBuf, String> {
+    let mut command = Command::new(cargo());
+    command.args(["build", "--release", "--quiet"]).args(TOGETHER).args(["--example", name]);
+    match command.current_dir(root).status().map_err(|e| format!("cargo: {e}"))?.success() {
+        true => Ok(target_folder(root).join("release/examples").join(name)),
+        false => Err(format!("cargo did not build the example {name}")),
+    }
+}
+
 /// Where cargo builds.
 pub fn target_folder(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)

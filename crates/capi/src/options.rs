@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(error.hint_text(), Some("did you mean `quota`?"));
         for (key, hint) in [
             ("kind", "did you mean `channel`?"),
-            ("pace", "`pace` is set by the plan of a workflow"),
+            ("execution_mode", "`execution_mode` is set by the plan of a workflow"),
             ("path", "`path` is set in the table of the channel in a workflow file"),
             ("locality", "`locality` is set by the environment variable FOREBAY_LOCALITY"),
         ] {

@@ -139,6 +139,12 @@ impl Asked<'_> {
             None if is_url(place) => {
                 return Ok((PathBuf::from(place.trim_end_matches('/')), Some(TierKind::Object)));
             }
+            None if lacks_a_slash(place) => {
+                return Err(Error::new(Kind::Usage, format!("`{place}` is no address of an object store"))
+                    .hint(
+                        "write SCHEME://, as in s3://BUCKET/PREFIX, or ./ before the name of a directory",
+                    ));
+            }
             None if place.contains('/') => absolute(Path::new(place))?,
             None => return Err(no_level(place)),
         };
@@ -218,6 +224,13 @@ fn check_together(text: &str, level: &LevelInfo, nodes: bool) -> Result<()> {
         return Ok(());
     };
     Err(Error::new(Kind::NotPossibleHere, format!("`{text}`: {what}")).hint(hint))
+}
+
+/// Whether a place is an address but for its second slash, and no directory was meant.
+fn lacks_a_slash(place: &str) -> bool {
+    place.split_once(":/").is_some_and(|(scheme, rest)| {
+        !rest.starts_with('/') && !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric())
+    })
 }
 
 #[cold]

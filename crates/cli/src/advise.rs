@@ -183,8 +183,8 @@ impl Asked {
     }
 }
 
-/// What `run --auto` does: the plan, paces to try inside the run where the advisor is not sure, and what speaks for it
-/// in one line; no plan, and why, where too little is known of workflow or node to tell.
+/// What `run --auto` does: the plan, execution modes to try inside the run where the advisor is not sure, and what
+/// speaks for it in one line; no plan, and why, where too little is known of workflow or node to tell.
 pub struct Chosen {
     pub plan: Option<PlanFile>,
     pub trials: Option<Trials>,

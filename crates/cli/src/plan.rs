@@ -244,9 +244,9 @@ fn text_of(plan: &PlanFile) -> String {
     }
     for (name, table) in &plan.channels {
         let tier = table.tier.map_or("default".to_owned(), |tier| tier.to_string());
-        let pace = table.pace.map_or("parallel".to_owned(), |pace| pace.to_string());
+        let execution_mode = table.execution_mode.unwrap_or_default();
         let place = table.path.as_ref().map(|p| format!(" at {}", p.display())).unwrap_or_default();
-        text += &format!("{name}: tier {tier}{place}, mode {pace}\n");
+        text += &format!("{name}: tier {tier}{place}, mode {execution_mode}\n");
     }
     plan.decision.reasons.iter().for_each(|reason| text += &format!("note: {reason}\n"));
     text

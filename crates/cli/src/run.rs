@@ -162,7 +162,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     Ok(record.exit_code())
 }
 
-/// The plan that was asked for, and paces to try.
+/// The plan that was asked for, and execution modes to try.
 fn plan(args: &Args, out: &Output) -> Result<(Option<PlanFile>, Option<Trials>)> {
     if args.auto {
         let chosen = crate::advise::choose(&args.workflow, args.profile.as_deref(), args.steps)?;

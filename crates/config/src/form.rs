@@ -13,7 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
 
-use crate::pace::Pace;
+use crate::execution_mode::ExecutionMode;
 use crate::size::parse_bytes;
 use crate::value::{
     check_readers, format_readers, parse_flag, parse_horizon, parse_locality, parse_number, parse_readers,
@@ -162,7 +162,7 @@ texts! {
     Locality: Form::Word(LOCALITIES), parse_locality;
     TierKind: Form::Syntax(TIERS), parse_tier;
     Retention: Form::Syntax("released | last:K | forever"), str::parse;
-    Pace: Form::Syntax("parallel | serial-per-step | serial | gated:4w8r"), str::parse;
+    ExecutionMode: Form::Syntax("parallel | serial-per-step | serial | gated:4w8r"), str::parse;
 }
 
 impl Value for Duration {

@@ -10,10 +10,10 @@
 
 mod checkpoint;
 pub mod environment;
+mod execution_mode;
 mod form;
 mod identity;
 mod open;
-mod pace;
 mod row;
 mod size;
 mod table;
@@ -21,10 +21,10 @@ mod value;
 
 pub use checkpoint::{CheckpointOptions, CHECKPOINT_OPTIONS};
 pub use environment::did_you_mean;
+pub use execution_mode::{ExecutionMode, GATE_PLACES_MAX};
 pub use form::Form;
 pub use identity::{identify, launch, launch_id, Identity, Source};
 pub use open::{component_name, durable_one_by_one, said_elsewhere};
-pub use pace::{Pace, GATE_PLACES_MAX};
 pub use row::{Role, Row};
 pub use size::{format_bytes, parse_bytes};
 pub use table::{ChannelOptions, OpenOptions, OPTIONS};

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use crate::table::WITH_DEFAULT;
     use crate::value::{format_readers, parse_horizon, parse_locality, parse_readers, HORIZONS, LOCALITIES};
-    use crate::{Pace, Retention, Scope, Verify};
+    use crate::{ExecutionMode, Retention, Scope, Verify};
 
     /// Rust cannot tell a field that was left at its default from one that was set to it; who sets by rows can.
     #[test]
@@ -339,7 +339,7 @@ mod tests {
             kind: Some(Mechanism::Files),
             quota: Some(3 << 30),
             retention: Some(Retention::Last(4)),
-            pace: Some(Pace::Gated { writers: 4, readers: 8 }),
+            execution_mode: Some(ExecutionMode::Gated { writers: 4, readers: 8 }),
             timeout: Some(Duration::from_millis(1500)),
             readers: Some(vec![("analysis".into(), 3), ("viz".into(), 1)]),
             latest: Some(true),

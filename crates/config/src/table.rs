@@ -12,8 +12,8 @@ use forebay_tier::{Horizon, TierKind};
 use serde::de::MapAccess;
 use serde::{Deserialize, Serialize};
 
+use crate::execution_mode::ExecutionMode;
 use crate::form::{Said, Value};
-use crate::pace::Pace;
 use crate::row::{fill, held, options, row, unsaid, Role, Row};
 use crate::value::{
     Absent, Emulation, Mechanism, Mode, Retention, Scope, SpillTier, Verify, WhenFull, TIMEOUT_DEFAULT,
@@ -121,7 +121,8 @@ options! {
 
         /// Execution mode of the channel: which side may access it at what time.
         /// Set by plans: programs also open spaces without a plan. The first writer rank sets it for all.
-        pace, pace: Pace; { role: Role::Writer, program: false, default: "parallel", see: "plans.md" }
+        execution_mode, execution_mode: ExecutionMode; {
+            role: Role::Writer, program: false, default: "parallel", see: "plans.md" }
 
         /// Medium whose timing the first pool emulates, to study a tier that is not available.
         /// All processes that open the space use it. Text in a workflow file.

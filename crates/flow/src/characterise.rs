@@ -160,7 +160,7 @@ mod tests {
             side,
             pid: 100 + rank,
             placement: None,
-            pace: None,
+            execution_mode: None,
         };
         Trace { header, steps, truncated: false }
     }

@@ -69,8 +69,8 @@ fn complete_placement(record: &mut RunRecord, traces: &Traces) {
         channel.placement = found.join(", ");
         // A space of a short run may be gone before anybody looks.
         let own = traces.all.iter().filter(|t| t.header.channel == channel.name);
-        if let Some(pace) = own.rev().find_map(|t| t.header.pace.clone()) {
-            channel.pace = pace;
+        if let Some(execution_mode) = own.rev().find_map(|t| t.header.execution_mode.clone()) {
+            channel.execution_mode = execution_mode;
         }
         if found.iter().any(|found| found.starts_with("first touch")) {
             record.notes.push(format!(
@@ -204,7 +204,7 @@ fn complete_channels(record: &mut RunRecord, traces: &Traces, seen: &Seen) {
         channel.used_bytes_max = seen.used_bytes_max.get(path).copied().unwrap_or(space.used_bytes);
         channel.versions_complete = space.versions_complete;
         channel.state = space.state.to_string();
-        channel.pace = space.pace.clone();
+        channel.execution_mode = space.execution_mode.clone();
         if found.is_none() {
             channel.writer = space.producer.as_ref().map(|p| p.component.clone()).unwrap_or_default();
             channel.readers = space.readers.iter().map(|r| r.name.clone()).collect();

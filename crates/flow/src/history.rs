@@ -1,9 +1,9 @@
-//! What is known of the plans of a workflow from earlier runs: how long each took, and the paces that were tried in
-//! them.
+//! What is known of the plans of a workflow from earlier runs: how long each took, and the execution modes that were
+//! tried in them.
 //!
 //! Pure. Only runs of the same amounts on the same host count: as many ranks and steps of every component as the newest
-//! one. A run that was by one plan from begin to end says how long that takes; of a run in which paces were tried each
-//! stretch says how long its steps take, which times all steps stands for a run, less sure.
+//! one. A run that was by one plan from begin to end says how long that takes; of a run in which execution modes were
+//! tried each stretch says how long its steps take, which times all steps stands for a run, less sure.
 
 use forebay_model::plan::Plan;
 use serde::Serialize;

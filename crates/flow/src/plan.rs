@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use forebay_config::{ChannelOptions, Mechanism, Pace, BATCH_BYTES, GATE_PLACES_MAX};
+use forebay_config::{ChannelOptions, ExecutionMode, Mechanism, BATCH_BYTES, GATE_PLACES_MAX};
 use forebay_model::plan::{Locality, Mode, Plan};
 use forebay_space::{Error, Kind, Result, TierKind};
 use forebay_tier::Nodes;
@@ -41,7 +41,7 @@ pub struct PlanFile {
     pub plan: Plan,
     /// Where the components run, in the order of the workflow file.
     pub components: Vec<Seat>,
-    /// What programs are told of each channel: its table, with the plan's tier, place and pace.
+    /// What programs are told of each channel: its table, with the plan's tier, place and execution mode.
     pub channels: BTreeMap<String, ChannelOptions>,
     /// Why this plan.
     pub decision: Decision,
@@ -105,8 +105,9 @@ impl PlanFile {
                 table.tier = spread(topology, home, &table).map(TierKind::Interleaved).ok().or(table.tier);
             }
             // A channel without readers has none to wait for.
-            let pace = pace_of(plan.mode)?;
-            table.pace = (!channel.readers.is_empty() && pace != Pace::Parallel).then_some(pace);
+            let mode = execution_mode_of(plan.mode)?;
+            let is_said = !channel.readers.is_empty() && mode != ExecutionMode::Parallel;
+            table.execution_mode = is_said.then_some(mode);
             table.batch = plan.batching.or(table.batch);
             channels.insert(channel.name.clone(), table);
         }
@@ -200,13 +201,13 @@ impl PlanFile {
             .hint("processor and memory node numbers differ between hosts: create a plan on this host"))
     }
 
-    /// Puts tier, place and pace of the plan into a workflow that passed [`PlanFile::check`].
+    /// Puts tier, place and execution mode of the plan into a workflow that passed [`PlanFile::check`].
     pub fn place_channels(&self, workflow: &mut Workflow) {
         for channel in &mut workflow.channels {
             let Some(table) = self.channels.get(&channel.name) else { continue };
             channel.options.tier = table.tier;
             channel.options.path = table.path.clone();
-            channel.options.pace = table.pace;
+            channel.options.execution_mode = table.execution_mode;
             channel.options.batch = table.batch;
             if channel.emulate.is_some() {
                 channel.near = Some(self.plan.locality);
@@ -239,7 +240,7 @@ impl PlanFile {
 ///
 /// # Errors
 /// [`Kind::NotPossibleHere`] for a gate with more places than a space can count.
-pub fn pace_of(mode: Mode) -> Result<Pace> {
+pub fn execution_mode_of(mode: Mode) -> Result<ExecutionMode> {
     mode.to_string().parse().map_err(|_: Error| {
         Error::new(Kind::NotPossibleHere, format!("a space does not support the mode {mode}"))
             .hint(format!("gated:NwMr has N and M from 1 to {GATE_PLACES_MAX}"))
@@ -337,7 +338,7 @@ fn refuse_plan(plan: &Plan) -> Result<()> {
     if plan.batching.is_some_and(|bytes| !BATCH_BYTES.contains(&bytes)) {
         return refuse("invalid batch size", "from 4 KiB to 64 MiB, as 1MiB");
     }
-    pace_of(plan.mode).map(drop)
+    execution_mode_of(plan.mode).map(drop)
 }
 
 /// A component that reads more than one channel of the same writer. In turns the writer would wait behind the first for
@@ -467,16 +468,16 @@ mod tests {
     }
 
     #[test]
-    fn modes_become_the_paces_of_channels() {
-        let pace = |mode| {
+    fn modes_become_the_modes_of_channels() {
+        let execution_mode = |mode| {
             let made = PlanFile::new(&workflow(""), &nodes(1), &plan(mode, Locality::Writer), &Home::AsSaid);
-            made.map(|made| made.channels["u"].pace)
+            made.map(|made| made.channels["u"].execution_mode)
         };
-        assert_eq!(pace(Mode::Parallel).unwrap(), None);
-        assert_eq!(pace(Mode::Serial).unwrap(), Some(Pace::Serial));
+        assert_eq!(execution_mode(Mode::Parallel).unwrap(), None);
+        assert_eq!(execution_mode(Mode::Serial).unwrap(), Some(ExecutionMode::Serial));
         let gated = Mode::Gated { writers: 2, readers: 1 };
-        assert_eq!(pace(gated).unwrap(), Some(Pace::Gated { writers: 2, readers: 1 }));
-        let wide = pace(Mode::Gated { writers: 2000, readers: 1 }).unwrap_err();
+        assert_eq!(execution_mode(gated).unwrap(), Some(ExecutionMode::Gated { writers: 2, readers: 1 }));
+        let wide = execution_mode(Mode::Gated { writers: 2000, readers: 1 }).unwrap_err();
         assert_eq!(wide.kind(), Kind::NotPossibleHere, "{wide}");
     }
 

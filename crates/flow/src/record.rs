@@ -215,8 +215,8 @@ pub struct ChannelRecord {
     /// Reading components.
     pub readers: Vec<String>,
     /// Who was to be at work when, as the space said.
-    #[serde(default)]
-    pub pace: String,
+    #[serde(rename = "pace", default)]
+    pub execution_mode: String,
     /// How its pages came to their memory node, as its writers found out from the kernel: `bound`, `first touch`,
     /// `unverified`. Empty for a channel on no node of its own.
     #[serde(default)]

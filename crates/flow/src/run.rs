@@ -51,7 +51,7 @@ pub struct RunOptions {
     pub plan: Option<PlanFile>,
     /// Run only this component and those that it reads from; a plan must be one of that workflow.
     pub only: Option<String>,
-    /// Paces to try inside the run; the plan is the first of them.
+    /// Execution modes to try inside the run; the plan is the first of them.
     pub trials: Option<Trials>,
     /// What starts the ranks of components that name no launcher themselves.
     pub launcher: Option<Launcher>,

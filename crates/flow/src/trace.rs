@@ -37,8 +37,8 @@ pub struct Header {
     #[serde(default)]
     pub placement: Option<String>,
     /// Who was to be at work when, as a writer found it in the space.
-    #[serde(default)]
-    pub pace: Option<String>,
+    #[serde(rename = "pace", default)]
+    pub execution_mode: Option<String>,
 }
 
 /// Side of a channel.
@@ -265,7 +265,7 @@ mod tests {
             side,
             pid: rank,
             placement: None,
-            pace: None,
+            execution_mode: None,
         };
         // (version, end, time in calls) of 1000 bytes each.
         let step = |(version, end_ns, op_ns): &(u64, u64, u64)| Step {

@@ -1,14 +1,14 @@
-//! Trials inside a run: which of a few paces is the fastest is found out by keeping each for some steps.
+//! Trials inside a run: which of a few execution modes is the fastest is found out by keeping each for some steps.
 //!
-//! Only what can change while programs run is tried: the pace of the channels (at once, in turns, gates). Where the
-//! channels lie cannot be moved, and a serial run is an order in which programs are started.
+//! Only what can change while programs run is tried: the execution mode of the channels (at once, in turns, gates).
+//! Where the channels lie cannot be moved, and a serial run is an order in which programs are started.
 //!
-//! A *stretch* is a few steps at one pace. Its step time is what the slower side took for them: the time in which so
-//! many versions were completed, or released, whichever is longer. The steps until both sides have done one at the new
-//! pace are the switch, and no part of it; what they took longer than a step is its cost. When all paces had their
-//! stretch, the fastest is kept, the one that was predicted best unless another is faster by more than a tie. After
-//! that every stretch is compared with the one it was kept for: when two in succession are slower by a quarter, all are
-//! tried again, a few times at most.
+//! A *stretch* is a few steps at one execution mode. Its step time is what the slower side took for them: the time in
+//! which so many versions were completed, or released, whichever is longer. The steps until both sides have done one at
+//! the new execution mode are the switch, and no part of it; what they took longer than a step is its cost. When all
+//! execution modes had their stretch, the fastest is kept, the one that was predicted best unless another is faster by
+//! more than a tie. After that every stretch is compared with the one it was kept for: when two in succession are
+//! slower by a quarter, all are tried again, a few times at most.
 //!
 //! [`Judge`] is pure; [`Steered`] is the thread that looks and sets.
 
@@ -23,11 +23,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::advise::{Advice, Score, Sure, TIE};
 use crate::inputs::Known;
-use crate::plan::pace_of;
+use crate::plan::execution_mode_of;
 use crate::record::monotonic_ns;
 use crate::workflow::Workflow;
 
-/// A stretch that is slower than the one that a pace was kept for by more than this is a drift.
+/// A stretch that is slower than the one that an execution mode was kept for by more than this is a drift.
 const DRIFT: f64 = 1.25;
 /// So many of them in succession.
 const DRIFTS: u32 = 2;
@@ -43,7 +43,7 @@ const LOOKS_PER_STEP: f64 = 50.0;
 pub struct Trials {
     /// The channel whose versions are counted.
     pub channel: String,
-    /// Paces, the one that is predicted best first: the run begins with it.
+    /// Execution modes, the one that is predicted best first: the run begins with it.
     pub modes: Vec<Mode>,
     /// Steps of a stretch, without the switch.
     pub steps: u64,
@@ -59,10 +59,10 @@ pub enum Why {
     Kept,
 }
 
-/// Some steps at one pace, all measured.
+/// Some steps at one execution mode, all measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stretch {
-    /// The pace.
+    /// The execution mode.
     pub mode: Mode,
     /// Why.
     pub why: Why,
@@ -72,14 +72,14 @@ pub struct Stretch {
     pub steps: u64,
     /// Seconds of a step.
     pub step_s: f64,
-    /// Seconds that the switch to this pace took more than a step; 0 where there was none.
+    /// Seconds that the switch to this execution mode took more than a step; 0 where there was none.
     pub switch_s: f64,
 }
 
 /// A decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
-    /// The pace that was kept.
+    /// The execution mode that was kept.
     pub mode: Mode,
     /// From this version on.
     pub at_version: u64,
@@ -119,20 +119,20 @@ enum Phase {
 pub struct Judge {
     modes: Vec<Mode>,
     steps: u64,
-    /// Pace that holds now, and whether it is a trial.
+    /// Execution mode that holds now, and whether it is a trial.
     current: usize,
     why: Why,
     phase: Option<Phase>,
     round: Vec<f64>,
     rounds: u32,
-    /// Step time for which the present pace was kept.
+    /// Step time for which the present execution mode was kept.
     kept_s: f64,
     drifts: u32,
     tried: Tried,
 }
 
 impl Judge {
-    /// For trials; the run is at the pace of the first mode.
+    /// For trials; the run is at the execution mode of the first mode.
     pub fn new(trials: &Trials) -> Judge {
         Judge {
             modes: trials.modes.clone(),
@@ -162,7 +162,7 @@ impl Judge {
     pub fn look(&mut self, now_ns: u64, progress: Progress) -> Option<Mode> {
         let now = Mark { at_ns: now_ns, complete: progress.complete, released: progress.released };
         if progress.written {
-            // What is left is read at any pace.
+            // What is left is read at any execution mode.
             return None;
         }
         match self.phase {
@@ -244,7 +244,7 @@ impl Judge {
         self.go_to(kept, Why::Kept, now)
     }
 
-    /// A stretch of the pace that is kept: as it was, or drifting.
+    /// A stretch of the execution mode that is kept: as it was, or drifting.
     fn watch(&mut self, step_s: f64, now: Mark) -> Option<Mode> {
         self.drifts = if step_s > DRIFT * self.kept_s { self.drifts + 1 } else { 0 };
         if self.drifts < DRIFTS || self.rounds >= ROUNDS_MAX {
@@ -283,7 +283,7 @@ pub(crate) struct Steered {
 }
 
 impl Steered {
-    /// Starts it: the paces of all channels that have readers go together.
+    /// Starts it: the execution modes of all channels that have readers go together.
     pub(crate) fn start(workflow: &Workflow, trials: Trials) -> Result<Steered> {
         let (stop, tried) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let read = workflow.channels.iter().filter(|c| !c.readers.is_empty());
@@ -317,8 +317,8 @@ impl Drop for Steered {
     }
 }
 
-/// Steers until it is told to stop. What cannot be steered ends it: times of a pace that was not set would be
-/// remembered as those of another.
+/// Steers until it is told to stop. What cannot be steered ends it: times of an execution mode that was not set would
+/// be remembered as those of another.
 fn steer(places: &[(bool, String)], trials: &Trials, stop: &AtomicBool, noted: &Mutex<Tried>) -> Result<()> {
     let mut judge = Judge::new(trials);
     let mut spaces: Vec<Option<Steering>> = places.iter().map(|_| None).collect();
@@ -340,8 +340,8 @@ fn steer(places: &[(bool, String)], trials: &Trials, stop: &AtomicBool, noted: &
         };
         noted.lock().unwrap_or_else(PoisonError::into_inner).clone_from(judge.tried());
         if let Some(mode) = set {
-            let pace = pace_of(mode)?;
-            spaces.iter().flatten().try_for_each(|space| space.set_pace(pace))?;
+            let execution_mode = execution_mode_of(mode)?;
+            spaces.iter().flatten().try_for_each(|space| space.set_execution_mode(execution_mode))?;
         }
         let pause = judge.step_s().map_or(LOOK_MIN, |s| Duration::from_secs_f64(s / LOOKS_PER_STEP));
         std::thread::sleep(pause.clamp(LOOK_MIN, LOOK_MAX));
@@ -352,7 +352,8 @@ fn steer(places: &[(bool, String)], trials: &Trials, stop: &AtomicBool, noted: &
 /// The fewest steps of a stretch that tell anything, and the most that are worth waiting for.
 const STEPS: std::ops::RangeInclusive<u64> = 2..=5;
 
-/// Steps of a stretch, so that trials of so many paces take half of a run at most; None where there are too few.
+/// Steps of a stretch, so that trials of so many execution modes take half of a run at most; None where there are too
+/// few.
 pub fn steps_of(versions: u64, modes: usize) -> Option<u64> {
     // Each has a step for the switch.
     let each = (versions / 2 / modes.max(1) as u64).saturating_sub(1).min(*STEPS.end());
@@ -381,7 +382,7 @@ pub fn worth_trying(advice: &Advice, known: &Known) -> std::result::Result<(usiz
     let together = together.filter(|p| Plan { mode: base.mode, ..(*p).clone() } == *base);
     let mut modes: Vec<Mode> = together.map(|p| p.mode).collect();
     modes.truncate(TRIED_MAX);
-    let paces = modes.len();
+    let execution_modes = modes.len();
     let versions = known.load.versions;
     while modes.len() > 1 {
         if let Some(steps) = steps_of(versions, modes.len()) {
@@ -390,7 +391,7 @@ pub fn worth_trying(advice: &Advice, known: &Known) -> std::result::Result<(usiz
         modes.pop();
     }
     // Plans as good may all differ in locality, tier or batches.
-    Err(match paces {
+    Err(match execution_modes {
         0 | 1 => "no plan of equal time differs in its mode only".to_owned(),
         _ => format!("{versions} versions are too few"),
     })

@@ -192,17 +192,17 @@ struct Side {
 
 /// How long a version takes to be moved while nothing changes.
 #[derive(Clone, Copy, Default)]
-struct Pace {
+struct VersionTime {
     whole_s: f64,
     software_s: f64,
     compute_s: f64,
 }
 
-/// The paces of one state of the two components.
+/// The times of a version in one state of the two components.
 #[derive(Clone, Copy)]
 struct State {
-    writer: Pace,
-    reader: Pace,
+    writer: VersionTime,
+    reader: VersionTime,
     solution: Solution,
 }
 
@@ -234,11 +234,11 @@ impl Side {
         }
     }
 
-    fn pace(&self, inside_s: f64, together: bool) -> Pace {
+    fn version_time(&self, inside_s: f64, together: bool) -> VersionTime {
         let software_s = self.software_s(together);
         let open_s = software_s + self.between_s() + inside_s;
         let gated_s = self.of.ranks * inside_s / self.gate - self.skew_s / self.of.objects;
-        Pace {
+        VersionTime {
             whole_s: self.of.objects * open_s.max(gated_s),
             software_s: self.of.objects * software_s,
             compute_s: self.of.objects * self.between_s(),
@@ -320,8 +320,8 @@ impl Run<'_> {
         let polling = Polling { inside, remote: self.reader.remote };
         let solution = self.station.solve(write.as_ref(), read.as_ref(), polling);
         let state = State {
-            writer: self.writer.pace(solution.write.inside_s, together),
-            reader: self.reader.pace(solution.read.inside_s, together),
+            writer: self.writer.version_time(solution.write.inside_s, together),
+            reader: self.reader.version_time(solution.read.inside_s, together),
             solution,
         };
         self.states[index] = Some(state);
@@ -371,12 +371,12 @@ impl Run<'_> {
         }
         let sides =
             [(writer, &mut self.out.writer, &state.writer), (reader, &mut self.out.reader, &state.reader)];
-        for (doing, parts, pace) in sides {
+        for (doing, parts, time) in sides {
             match doing {
                 Doing::Wait => parts.wait_s += seconds,
                 Doing::Compute => parts.compute_s += seconds,
                 Doing::Transfer => {
-                    let (compute, software) = (pace.compute_s / pace.whole_s, pace.software_s / pace.whole_s);
+                    let (compute, software) = (time.compute_s / time.whole_s, time.software_s / time.whole_s);
                     parts.compute_s += seconds * compute;
                     parts.software_s += seconds * software;
                     parts.io_s += seconds * (1.0 - compute);
@@ -402,17 +402,17 @@ impl Run<'_> {
                 (_, false) => Binding::ReadBandwidth,
             };
         }
-        let pace = match (writer, reader) {
+        let version_time = match (writer, reader) {
             (Doing::Transfer, _) => &state.writer,
             (Doing::Compute, _) => return Binding::WriterCompute,
             (_, Doing::Transfer) => &state.reader,
             _ => return Binding::ReaderCompute,
         };
-        let inside_s = pace.whole_s - pace.software_s - pace.compute_s;
-        if pace.compute_s >= pace.software_s.max(inside_s) {
+        let inside_s = version_time.whole_s - version_time.software_s - version_time.compute_s;
+        if version_time.compute_s >= version_time.software_s.max(inside_s) {
             return if write { Binding::WriterCompute } else { Binding::ReaderCompute };
         }
-        if pace.software_s >= inside_s {
+        if version_time.software_s >= inside_s {
             Binding::Software
         } else {
             Binding::RankRate
@@ -477,9 +477,9 @@ impl Run<'_> {
                 Some(later) if written > 0 => later.state(doing.0, doing.1, polls),
                 _ => self.state(doing.0, doing.1, polls),
             };
-            let left_s = |doing: Doing, left: f64, pace: &Pace| match doing {
+            let left_s = |doing: Doing, left: f64, version_time: &VersionTime| match doing {
                 Doing::Compute => left,
-                Doing::Transfer => left * pace.whole_s,
+                Doing::Transfer => left * version_time.whole_s,
                 _ => f64::INFINITY,
             };
             let writer_s = left_s(writer, writer_left, &state.writer);

@@ -181,7 +181,7 @@ fn latency(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::Pace;
+    use crate::schedule::Timing;
 
     fn reading(bytes: u64, operations: u64) -> Answer {
         let ns = 1_000_000_000;
@@ -194,8 +194,8 @@ mod tests {
     }
 
     fn answers(asks: Vec<Ask>) -> Answers {
-        let pace = Pace { span_ns_min: 1, span_ns_max: 1, overhead_ns: 0, rounds: 3 };
-        Answers::new(&Schedule::fit(asks, pace, u64::MAX))
+        let timing = Timing { span_ns_min: 1, span_ns_max: 1, overhead_ns: 0, rounds: 3 };
+        Answers::new(&Schedule::fit(asks, timing, u64::MAX))
     }
 
     #[test]

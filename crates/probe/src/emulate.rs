@@ -345,7 +345,7 @@ mod tests {
     use crate::collect::Reads;
     use crate::medium::Medium;
     use crate::rounds::ask;
-    use crate::schedule::{Pace, Schedule};
+    use crate::schedule::{Schedule, Timing};
     use forebay_profile::{Axis, Citation, Tier};
     use forebay_tier::adapter::throttle::Curve;
     use std::sync::atomic::AtomicBool;
@@ -364,10 +364,11 @@ mod tests {
     fn probed(curves: &Curves, asks: Vec<Ask>) -> Tier {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         // Long, for virtual time costs nothing: while the first operations come in, fewer are inside.
-        let pace = Pace { span_ns_min: 1_000_000_000, span_ns_max: 1_000_000_000, overhead_ns: 0, rounds: 3 };
-        let schedule = Schedule::fit(asks, pace, u64::MAX);
+        let timing =
+            Timing { span_ns_min: 1_000_000_000, span_ns_max: 1_000_000_000, overhead_ns: 0, rounds: 3 };
+        let schedule = Schedule::fit(asks, timing, u64::MAX);
         let mut subject = Virtual::new(dir.path(), curves.clone());
-        let answers = ask(&mut subject, &schedule, pace, &AtomicBool::new(false), &mut |_, _| ()).unwrap();
+        let answers = ask(&mut subject, &schedule, timing, &AtomicBool::new(false), &mut |_, _| ()).unwrap();
         let mut tier = Tier::new("emulated", TierKind::Dram);
         answers.write(&mut tier, &Citation::of("probe"), &Reads::default(), None);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -18,7 +18,7 @@ use super::emulate::Through;
 use super::find::{find, Asks};
 use super::machine::Machine;
 use super::rounds::ask;
-use super::schedule::{shares, Pace, Schedule, REPETITIONS};
+use super::schedule::{shares, Schedule, Timing, REPETITIONS};
 use super::subject::Subject;
 use super::{host, run::Progress};
 use crate::kernels::together::processors;
@@ -48,7 +48,7 @@ const BESIDE_THREADS: [f64; 4] = [1.0, 3.0, 6.0, 12.0];
 /// What a person may wait.
 pub const BUDGET_NS: u64 = 90_000_000_000;
 /// A debt of a millisecond is what a thread may be off: a span holds hundreds.
-const PACE: Pace = Pace {
+const TIMING: Timing = Timing {
     span_ns_min: 200_000_000,
     span_ns_max: 2_000_000_000,
     overhead_ns: 20_000_000,
@@ -299,10 +299,10 @@ pub fn probe(
     let citation = Citation::of("emulated");
     profile.sources.insert(citation.key.clone(), source(options, k));
     let mut compared = Vec::new();
-    let needs: Vec<(usize, Pace)> = options
+    let needs: Vec<(usize, Timing)> = options
         .media
         .iter()
-        .map(|(_, medium)| (questions(medium, k, &carried).iter().map(Ask::points).sum(), PACE))
+        .map(|(_, medium)| (questions(medium, k, &carried).iter().map(Ask::points).sum(), TIMING))
         .collect();
     let budgets = shares(&needs, options.budget_ns.unwrap_or(BUDGET_NS));
     for (number, (tier, medium)) in options.media.iter().enumerate() {
@@ -314,8 +314,8 @@ pub fn probe(
         };
         watch(&progress);
         let mut subject = throttled(&dir, &medium.slowed(k))?;
-        let schedule = Schedule::fit(questions(medium, k, &carried), PACE, budgets[number]);
-        let answers = ask(&mut subject, &schedule, PACE, stop, &mut |done, left_ns| {
+        let schedule = Schedule::fit(questions(medium, k, &carried), TIMING, budgets[number]);
+        let answers = ask(&mut subject, &schedule, TIMING, stop, &mut |done, left_ns| {
             let all = schedule.len() * u64::from(REPETITIONS);
             (progress.done, progress.all, progress.left_ns) = (Some(done), all, left_ns);
             watch(&progress);

@@ -10,10 +10,10 @@ use forebay_tier::{clock, Error, Result};
 
 use super::ask::Ask;
 use super::collect::{Answer, Answers};
-use super::schedule::{Pace, Schedule, Turn, REPETITIONS};
+use super::schedule::{Schedule, Timing, Turn, REPETITIONS};
 use super::subject::Subject;
 
-/// Measurements after which their own pace is believed.
+/// Measurements after which their own time is believed.
 const MADE_MIN: u64 = 20;
 
 /// A tier that is ready to be asked.
@@ -23,7 +23,7 @@ pub struct Prepared<'a> {
     /// What is asked.
     pub schedule: Schedule,
     /// What a measurement costs.
-    pub pace: Pace,
+    pub timing: Timing,
     /// What was answered.
     pub answers: Answers,
     /// Why it is asked nothing more, if so.
@@ -32,9 +32,9 @@ pub struct Prepared<'a> {
 
 impl Prepared<'_> {
     /// Nothing asked yet.
-    pub fn new(subject: &mut dyn Subject, schedule: Schedule, pace: Pace) -> Prepared<'_> {
+    pub fn new(subject: &mut dyn Subject, schedule: Schedule, timing: Timing) -> Prepared<'_> {
         let answers = Answers::new(&schedule);
-        Prepared { subject, schedule, pace, answers, failed: None }
+        Prepared { subject, schedule, timing, answers, failed: None }
     }
 
     /// Measurements of a round.
@@ -47,7 +47,7 @@ impl Prepared<'_> {
 
     /// Nanoseconds of a measurement.
     fn each_ns(&self) -> u64 {
-        self.schedule.span_ns + self.pace.overhead_ns
+        self.schedule.span_ns + self.timing.overhead_ns
     }
 
     /// One round; false: it was stopped. `watch` gets the number of answers of this round, and what one will take.
@@ -85,7 +85,7 @@ pub struct Far {
 }
 
 /// Asks all of them round by round: at least [`REPETITIONS`] times, and as often as fits `budget_ns` by what rounds
-/// take, up to [`Pace::rounds`]. Gives the number of whole rounds.
+/// take, up to [`Timing::rounds`]. Gives the number of whole rounds.
 pub fn ask_all(
     tiers: &mut [Prepared<'_>],
     budget_ns: u64,
@@ -93,7 +93,7 @@ pub fn ask_all(
     watch: &mut dyn FnMut(Far),
 ) -> u32 {
     let begun = clock::now_ns();
-    let most = tiers.iter().map(|tier| tier.pace.rounds).max().unwrap_or(0).max(REPETITIONS);
+    let most = tiers.iter().map(|tier| tier.timing.rounds).max().unwrap_or(0).max(REPETITIONS);
     let mut done = 0;
     for round in 0..most {
         let one_ns = match round {
@@ -123,18 +123,18 @@ pub fn ask_all(
     most
 }
 
-/// Asks one subject everything as often as its pace says; `watch` gets the number of answers and the time left.
+/// Asks one subject everything as often as its timing says; `watch` gets the number of answers and the time left.
 ///
 /// # Errors
 /// The first error of the subject.
 pub fn ask(
     subject: &mut dyn Subject,
     schedule: &Schedule,
-    pace: Pace,
+    timing: Timing,
     stop: &AtomicBool,
     watch: &mut dyn FnMut(u64, u64),
 ) -> Result<Answers> {
-    let mut one = [Prepared::new(subject, schedule.clone(), pace)];
+    let mut one = [Prepared::new(subject, schedule.clone(), timing)];
     ask_all(&mut one, u64::MAX, stop, &mut |far| watch(far.done, far.left_ns));
     let [one] = one;
     one.failed.map_or(Ok(one.answers), Err)
@@ -209,13 +209,13 @@ mod tests {
         }
     }
 
-    const PACE: Pace = Pace { span_ns_min: 1, span_ns_max: 1, overhead_ns: 0, rounds: 4 };
+    const TIMING: Timing = Timing { span_ns_min: 1, span_ns_max: 1, overhead_ns: 0, rounds: 4 };
 
     fn schedule() -> Schedule {
         let when = Conditions::default();
         let curve = Ask::Curve { when: when.clone(), over: Axis::Threads, xs: vec![1.0, 2.0] };
         let time = Ask::Latency { operation: Operation::Read, load: Load::Idle, when };
-        Schedule::fit(vec![curve, time], PACE, u64::MAX)
+        Schedule::fit(vec![curve, time], TIMING, u64::MAX)
     }
 
     fn paper<'a>(name: &'static str, asked: &'a RefCell<Vec<String>>) -> Paper<'a> {
@@ -226,7 +226,7 @@ mod tests {
     fn every_tier_has_its_turn_in_every_round() {
         let sheet = RefCell::default();
         let (mut a, mut b) = (paper("a", &sheet), paper("b", &sheet));
-        let mut both = [Prepared::new(&mut a, schedule(), PACE), Prepared::new(&mut b, schedule(), PACE)];
+        let mut both = [Prepared::new(&mut a, schedule(), TIMING), Prepared::new(&mut b, schedule(), TIMING)];
         let mut seen = Vec::new();
         let go = AtomicBool::new(false);
         assert_eq!(ask_all(&mut both, u64::MAX, &go, &mut |far| seen.push((far.tier, far.done, far.all))), 4);
@@ -245,7 +245,7 @@ mod tests {
     fn without_time_there_are_as_few_rounds_as_have_a_middle() {
         let sheet = RefCell::default();
         let mut a = paper("a", &sheet);
-        let mut one = [Prepared::new(&mut a, schedule(), PACE)];
+        let mut one = [Prepared::new(&mut a, schedule(), TIMING)];
         assert_eq!(ask_all(&mut one, 0, &AtomicBool::new(false), &mut |_| ()), REPETITIONS);
         assert_eq!(sheet.borrow().len(), 12);
     }
@@ -254,14 +254,14 @@ mod tests {
     fn a_tier_that_fails_is_left_and_a_stop_ends_between_two_measurements() {
         let (sheet, go) = (RefCell::default(), AtomicBool::new(false));
         let (mut a, mut b) = (Paper { fail_at: Some(2), ..paper("a", &sheet) }, paper("b", &sheet));
-        let mut both = [Prepared::new(&mut a, schedule(), PACE), Prepared::new(&mut b, schedule(), PACE)];
+        let mut both = [Prepared::new(&mut a, schedule(), TIMING), Prepared::new(&mut b, schedule(), TIMING)];
         ask_all(&mut both, 0, &go, &mut |_| ());
         assert!(both[0].failed.as_ref().is_some_and(|e| e.message() == "torn") && both[1].failed.is_none());
         let round = ["b 1", "b 2", "b time", "b rests"].repeat(3);
         assert_eq!(*sheet.borrow(), [vec!["a 1", "a 2"], round].concat());
         sheet.borrow_mut().clear();
         let mut a = Paper { stop_at: Some((2, &go)), ..paper("a", &sheet) };
-        let answers = ask(&mut a, &schedule(), PACE, &go, &mut |_, _| ());
+        let answers = ask(&mut a, &schedule(), TIMING, &go, &mut |_, _| ());
         assert!(answers.is_ok() && sheet.borrow().len() == 2);
     }
 }

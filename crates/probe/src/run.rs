@@ -21,7 +21,7 @@ use super::machine::Machine;
 use super::memory::Memory;
 use super::nodes::cache_to_exceed;
 use super::rounds::{ask_all, Prepared};
-use super::schedule::{shares, Pace, Schedule, BLOCK_PACE, FULL_TIMES, MEMORY_PACE, REPETITIONS};
+use super::schedule::{shares, Schedule, Timing, BLOCK_TIMING, FULL_TIMES, MEMORY_TIMING, REPETITIONS};
 use super::streams::{self, Limits};
 use super::subject::Subject;
 use super::{find as found, host};
@@ -184,25 +184,25 @@ fn is_without_ring(tier: &Found) -> bool {
 fn budgets(tiers: &[&Found], full: bool, all_ns: u64) -> Vec<u64> {
     let need = |tier: &&Found| {
         let points: usize = asked(tier, full).iter().map(Ask::points).sum();
-        (points, pace(tier.kind, full))
+        (points, timing(tier.kind, full))
     };
-    let needs: Vec<(usize, Pace)> = tiers.iter().map(need).collect();
+    let needs: Vec<(usize, Timing)> = tiers.iter().map(need).collect();
     shares(&needs, all_ns)
 }
 
-fn pace(kind: TierKind, full: bool) -> Pace {
-    let pace = match kind {
-        TierKind::File | TierKind::Direct => BLOCK_PACE,
-        _ => MEMORY_PACE,
+fn timing(kind: TierKind, full: bool) -> Timing {
+    let timing = match kind {
+        TierKind::File | TierKind::Direct => BLOCK_TIMING,
+        _ => MEMORY_TIMING,
     };
     match full {
-        false => pace,
+        false => timing,
         // Each point longer instead of more often.
-        true => Pace {
-            span_ns_max: pace.span_ns_max * FULL_TIMES,
-            span_ns_min: pace.span_ns_max,
+        true => Timing {
+            span_ns_max: timing.span_ns_max * FULL_TIMES,
+            span_ns_min: timing.span_ns_max,
             rounds: REPETITIONS,
-            ..pace
+            ..timing
         },
     }
 }
@@ -242,9 +242,9 @@ impl Session<'_> {
         let budgets = budgets(&there, full, budget);
         let mut asking: Vec<Prepared> = Vec::new();
         for ((tier, subject), budget) in ready.iter_mut().zip(budgets) {
-            let pace = pace(tier.kind, full);
-            let schedule = Schedule::fit(asked(tier, full), pace, budget);
-            asking.push(Prepared::new(&mut **subject, schedule, pace));
+            let timing = timing(tier.kind, full);
+            let schedule = Schedule::fit(asked(tier, full), timing, budget);
+            asking.push(Prepared::new(&mut **subject, schedule, timing));
         }
         let watch = &mut *self.watch;
         let rounds = ask_all(&mut asking, budget, self.stop, &mut |far| {
@@ -396,9 +396,9 @@ mod tests {
         let budgets = budgets(&found, false, BUDGET_NS);
         assert!(budgets.iter().sum::<u64>() <= BUDGET_NS);
         for (tier, budget) in found.into_iter().zip(budgets) {
-            let pace = pace(tier.kind, false);
-            let schedule = Schedule::fit(questions(tier, false), pace, budget);
-            let takes = schedule.expected_ns(pace);
+            let timing = timing(tier.kind, false);
+            let schedule = Schedule::fit(questions(tier, false), timing, budget);
+            let takes = schedule.expected_ns(timing);
             assert!(takes <= budget, "{}: {takes} of {budget}", tier.name);
             assert!(schedule.asks.len() > 3, "{}", tier.name);
         }

@@ -1,6 +1,6 @@
 //! How long each measurement may take, so that all of them fit a time budget.
 //!
-//! Pure: from questions and a budget to a list and a time for each. Every point is to be measured [`Pace::rounds`]
+//! Pure: from questions and a budget to a list and a time for each. Every point is to be measured [`Timing::rounds`]
 //! times, and a round visits all points before the next one begins. Where the budget is too small for [`REPETITIONS`]
 //! of all, the last questions go first, and are named.
 
@@ -14,7 +14,7 @@ pub const ROUNDS: u32 = 7;
 
 /// What a kind of subject needs for a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct Timing {
     /// Least time of one measurement that means something.
     pub span_ns_min: u64,
     /// More is not needed for a first profile.
@@ -26,11 +26,11 @@ pub struct Pace {
 }
 
 /// Memory settles within milliseconds; a span has to hold many turns of the scheduler.
-pub const MEMORY_PACE: Pace =
-    Pace { span_ns_min: 20_000_000, span_ns_max: 100_000_000, overhead_ns: 1_000_000, rounds: ROUNDS };
+pub const MEMORY_TIMING: Timing =
+    Timing { span_ns_min: 20_000_000, span_ns_max: 100_000_000, overhead_ns: 1_000_000, rounds: ROUNDS };
 /// Drives have caches and queues of their own: with all rounds, half a second at each point.
-pub const BLOCK_PACE: Pace =
-    Pace { span_ns_min: 80_000_000, span_ns_max: 400_000_000, overhead_ns: 15_000_000, rounds: ROUNDS };
+pub const BLOCK_TIMING: Timing =
+    Timing { span_ns_min: 80_000_000, span_ns_max: 400_000_000, overhead_ns: 15_000_000, rounds: ROUNDS };
 /// `--full` gives every point longer.
 pub const FULL_TIMES: u64 = 4;
 
@@ -56,15 +56,15 @@ pub struct Schedule {
 
 impl Schedule {
     /// Fits questions into `budget_ns`. The first question stays, whatever the budget.
-    pub fn fit(mut asks: Vec<Ask>, pace: Pace, budget_ns: u64) -> Schedule {
+    pub fn fit(mut asks: Vec<Ask>, timing: Timing, budget_ns: u64) -> Schedule {
         let mut left_out = Vec::new();
-        let least = pace.span_ns_min + pace.overhead_ns;
+        let least = timing.span_ns_min + timing.overhead_ns;
         while asks.len() > 1 && points(&asks) * u64::from(REPETITIONS) * least > budget_ns {
             left_out.extend(asks.pop());
         }
         left_out.reverse();
-        let each = budget_ns / (points(&asks) * u64::from(pace.rounds)).max(1);
-        let span_ns = each.saturating_sub(pace.overhead_ns).clamp(pace.span_ns_min, pace.span_ns_max);
+        let each = budget_ns / (points(&asks) * u64::from(timing.rounds)).max(1);
+        let span_ns = each.saturating_sub(timing.overhead_ns).clamp(timing.span_ns_min, timing.span_ns_max);
         Schedule { asks, left_out, span_ns }
     }
 
@@ -86,8 +86,8 @@ impl Schedule {
     }
 
     /// What the fewest rounds take, about.
-    pub fn expected_ns(&self, pace: Pace) -> u64 {
-        self.len() * u64::from(REPETITIONS) * (self.span_ns + pace.overhead_ns)
+    pub fn expected_ns(&self, timing: Timing) -> u64 {
+        self.len() * u64::from(REPETITIONS) * (self.span_ns + timing.overhead_ns)
     }
 }
 
@@ -96,14 +96,15 @@ fn points(asks: &[Ask]) -> u64 {
 }
 
 /// Shares a budget among tiers by what their questions take at least, so that none is starved; no tier gets more than
-/// it can take: (points, pace) each.
-pub fn shares(tiers: &[(usize, Pace)], budget_ns: u64) -> Vec<u64> {
-    let need = |points: usize, span_ns: u64, pace: &Pace| {
-        points as u64 * u64::from(pace.rounds) * (span_ns + pace.overhead_ns)
+/// it can take: (points, timing) each.
+pub fn shares(tiers: &[(usize, Timing)], budget_ns: u64) -> Vec<u64> {
+    let need = |points: usize, span_ns: u64, timing: &Timing| {
+        points as u64 * u64::from(timing.rounds) * (span_ns + timing.overhead_ns)
     };
-    let all: u64 = tiers.iter().map(|(points, pace)| need(*points, pace.span_ns_min, pace)).sum();
-    let share = |(points, pace): &(usize, Pace)| {
-        let (least, most) = (need(*points, pace.span_ns_min, pace), need(*points, pace.span_ns_max, pace));
+    let all: u64 = tiers.iter().map(|(points, timing)| need(*points, timing.span_ns_min, timing)).sum();
+    let share = |(points, timing): &(usize, Timing)| {
+        let (least, most) =
+            (need(*points, timing.span_ns_min, timing), need(*points, timing.span_ns_max, timing));
         let part = u128::from(least) * u128::from(budget_ns) / u128::from(all.max(1));
         (part.min(u128::from(most))) as u64
     };
@@ -123,27 +124,27 @@ mod tests {
         }
     }
 
-    const PACE: Pace = Pace { span_ns_min: 10, span_ns_max: 100, overhead_ns: 5, rounds: 5 };
+    const TIMING: Timing = Timing { span_ns_min: 10, span_ns_max: 100, overhead_ns: 5, rounds: 5 };
 
     #[test]
     fn all_that_fits_is_measured_as_long_as_the_budget_allows() {
         let asks = vec![curve(4), curve(6)];
-        let relaxed = Schedule::fit(asks.clone(), PACE, 1_000_000);
+        let relaxed = Schedule::fit(asks.clone(), TIMING, 1_000_000);
         assert_eq!((relaxed.span_ns, relaxed.len(), relaxed.left_out.len()), (100, 10, 0));
-        let tight = Schedule::fit(asks.clone(), PACE, 50 * 45);
-        assert_eq!((tight.span_ns, tight.expected_ns(PACE)), (40, 30 * 45));
-        let tighter = Schedule::fit(asks.clone(), PACE, 30 * 15);
+        let tight = Schedule::fit(asks.clone(), TIMING, 50 * 45);
+        assert_eq!((tight.span_ns, tight.expected_ns(TIMING)), (40, 30 * 45));
+        let tighter = Schedule::fit(asks.clone(), TIMING, 30 * 15);
         assert_eq!((tighter.span_ns, tighter.len()), (10, 10), "fewer rounds come before fewer questions");
-        let small = Schedule::fit(asks.clone(), PACE, 30 * 14);
+        let small = Schedule::fit(asks.clone(), TIMING, 30 * 14);
         assert_eq!((&small.asks, &small.left_out), (&vec![curve(4)], &vec![curve(6)]), "the last goes first");
-        assert!(small.expected_ns(PACE) <= 30 * 14);
-        let nothing = Schedule::fit(asks, PACE, 0);
+        assert!(small.expected_ns(TIMING) <= 30 * 14);
+        let nothing = Schedule::fit(asks, TIMING, 0);
         assert_eq!((nothing.asks.len(), nothing.span_ns), (1, 10), "the first question stays");
     }
 
     #[test]
     fn a_round_visits_every_point() {
-        let schedule = Schedule::fit(vec![curve(2), curve(1)], PACE, 1_000_000);
+        let schedule = Schedule::fit(vec![curve(2), curve(1)], TIMING, 1_000_000);
         let turns: Vec<(usize, usize)> = schedule.round().map(|t| (t.ask, t.point)).collect();
         assert_eq!(turns, [(0, 0), (0, 1), (1, 0)]);
         assert_eq!(turns.len() as u64, schedule.len());
@@ -151,10 +152,10 @@ mod tests {
 
     #[test]
     fn a_budget_is_shared_by_need_and_never_exceeded() {
-        let slow = Pace { span_ns_min: 30, ..PACE };
+        let slow = Timing { span_ns_min: 30, ..TIMING };
         // At least 10 points of 5 times 15 and 35.
-        assert_eq!(shares(&[(10, PACE), (10, slow)], 2500), [750, 1750]);
-        assert_eq!(shares(&[(1, PACE)], u64::MAX), [5 * 105], "no more than it can take");
-        assert_eq!(shares(&[(0, PACE)], 100), [0]);
+        assert_eq!(shares(&[(10, TIMING), (10, slow)], 2500), [750, 1750]);
+        assert_eq!(shares(&[(1, TIMING)], u64::MAX), [5 * 105], "no more than it can take");
+        assert_eq!(shares(&[(0, TIMING)], 100), [0]);
     }
 }

@@ -217,9 +217,9 @@ fn rates_and_limits_hold() {
     let dir = directory();
     // 2 MB/s over 1 MiB: at least half a second by the clock that the job itself reports.
     let slow = Rate { bytes: 2_000_000, ios: 0 };
-    let paced = one(&Job { rate: [slow, Rate::default()], ..job(dir.path()) });
-    assert_eq!(paced.read.bytes, SIZE);
-    assert!(paced.read.bytes_per_s() <= 2_020_000.0, "{}", paced.read.bytes_per_s());
+    let limited = one(&Job { rate: [slow, Rate::default()], ..job(dir.path()) });
+    assert_eq!(limited.read.bytes, SIZE);
+    assert!(limited.read.bytes_per_s() <= 2_020_000.0, "{}", limited.read.bytes_per_s());
     let counted = one(&Job { ios_max: 10, ..job(dir.path()) });
     assert_eq!(counted.read.ios, 10);
 }

@@ -57,7 +57,7 @@ pub use element::Element;
 pub use files::object_layout;
 pub use forebay_config::{
     did_you_mean, environment, format_bytes, launch_id, parse_bytes, Absent, ChannelOptions, Emulation,
-    Mechanism, Mode, OpenOptions, Pace, Retention, Scope, SpillTier, Verify, WhenFull, BATCH_BYTES,
+    ExecutionMode, Mechanism, Mode, OpenOptions, Retention, Scope, SpillTier, Verify, WhenFull, BATCH_BYTES,
     GATE_PLACES_MAX,
 };
 pub use forebay_log::{Dims, Dtype, NdBox, Piece, CONCAT};

@@ -12,7 +12,7 @@
 use crate::place::name::sanitised;
 use forebay_config::{
     environment::{self, Lookup},
-    OpenOptions, Pace,
+    ExecutionMode, OpenOptions,
 };
 use forebay_tier::host::fs::{DirBuilder, File};
 use forebay_tier::process::{self, ForkMark};
@@ -62,8 +62,8 @@ pub struct TraceHead<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<String>,
     /// Who may be at work when, as the space, or the process that told this rank, says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pace: Option<Pace>,
+    #[serde(rename = "pace", skip_serializing_if = "Option::is_none")]
+    pub execution_mode: Option<ExecutionMode>,
 }
 
 impl<'a> TraceHead<'a> {
@@ -76,7 +76,7 @@ impl<'a> TraceHead<'a> {
             channel,
             side,
             placement: None,
-            pace: None,
+            execution_mode: None,
         }
     }
 }
@@ -232,7 +232,7 @@ mod tests {
         channel: "/x/heat",
         side: Side::Writer,
         placement: None,
-        pace: None,
+        execution_mode: None,
     };
 
     fn lines(path: &Path) -> Vec<serde_json::Value> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_space::{
-    Absent, Horizon, Mode, OpenOptions, Pace, Retention, SpillTier, TierKind, Verify, WhenFull,
+    Absent, ExecutionMode, Horizon, Mode, OpenOptions, Retention, SpillTier, TierKind, Verify, WhenFull,
 };
 use forebay_tier::simulation::Random;
 
@@ -35,7 +35,7 @@ pub const SMALLER: [(&str, &[u64]); 39] = [
     ("drains", &[0]),
     ("reserves", &[0]),
     ("absent", &[1]),
-    ("pace", &[0]),
+    ("execution_mode", &[0]),
     ("looks", &[0]),
     ("press", &[0]),
     ("cuts", &[0, 1]),
@@ -140,7 +140,7 @@ pub struct Cast {
     /// Most versions fill a granule of each rank, so that a few fill the quota.
     pub is_heavy: bool,
     /// Who may be at work when.
-    pub pace: Pace,
+    pub execution_mode: ExecutionMode,
     /// Of a hundred calls of writers and readers so many are followed by a look at what is said of the space.
     pub looks: u32,
     /// Of a hundred versions so many are begun with a piece that is filled in place.
@@ -211,7 +211,7 @@ impl Cast {
             },
             keeps_views: random.percent(40),
             is_heavy: random.percent(50),
-            pace: Pace::Parallel,
+            execution_mode: ExecutionMode::Parallel,
             looks: 0,
             reserves: 0,
             aborts: 0,
@@ -237,8 +237,8 @@ impl Cast {
         self.draw_crowds();
     }
 
-    /// Who looks how often, how full it gets, and the pace, from numbers of its own. A space that fills by itself is
-    /// made no fuller.
+    /// Who looks how often, how full it gets, and the execution mode, from numbers of its own. A space that fills by
+    /// itself is made no fuller.
     fn draw_looks(&mut self) {
         let mut random = Random::new(self.seed, 29);
         self.looks = *random.pick(&[0, 5, 20]);
@@ -246,10 +246,10 @@ impl Cast {
         let is_pressed = random.percent(40) && self.retention == Retention::Released;
         self.press = if is_pressed { press } else { 0 };
         let places = (1 + random.below(3), 1 + random.below(3));
-        self.pace = match random.below(10) {
-            0 | 1 => pace(1),
-            2 | 3 => pace(256 * places.0 + 65536 * places.1),
-            _ => Pace::Parallel,
+        self.execution_mode = match random.below(10) {
+            0 | 1 => execution_mode(1),
+            2 | 3 => execution_mode(256 * places.0 + 65536 * places.1),
+            _ => ExecutionMode::Parallel,
         };
     }
 
@@ -352,7 +352,7 @@ impl Cast {
             "reserves" => self.reserves = number as u32,
             "aborts" => self.aborts = number as u32,
             "drains" => self.drains = number > 0,
-            "pace" => self.pace = pace(number),
+            "execution_mode" => self.execution_mode = execution_mode(number),
             "absent" => self.absent = absent(number),
             "away" => self.behaviour.away = number as u32,
             "idle" => self.behaviour.idle = number > 0,
@@ -551,7 +551,7 @@ impl Cast {
             retention: Some(self.retention),
             batch_bytes: self.batch_bytes,
             readers: if self.declared { declared.collect() } else { Vec::new() },
-            pace: Some(self.pace),
+            execution_mode: Some(self.execution_mode),
             timeout: TIMEOUT,
             verify: Verify::Always,
             mode: Mode::Append,
@@ -574,13 +574,14 @@ fn absent(number: u64) -> Absent {
     }
 }
 
-/// The pace that a number of `--set` stands for: 0, 1 for turns, else 256 times writers and 65536 times readers inside.
-fn pace(number: u64) -> Pace {
+/// The execution mode that a number of `--set` stands for: 0, 1 for turns, else 256 times writers and 65536 times
+/// readers inside.
+fn execution_mode(number: u64) -> ExecutionMode {
     let places = |shift: u32| ((number >> shift & 0xff) as u32).max(1);
     match number {
-        0 => Pace::Parallel,
-        1 => Pace::SerialPerStep,
-        _ => Pace::Gated { writers: places(8), readers: places(16) },
+        0 => ExecutionMode::Parallel,
+        1 => ExecutionMode::SerialPerStep,
+        _ => ExecutionMode::Gated { writers: places(8), readers: places(16) },
     }
 }
 

@@ -179,11 +179,12 @@ fn producer(cast: &Cast, info: &SpaceInfo, known: &Known) -> Option<String> {
         && (u64::from(producer.incarnation) > known.incarnation
             || producer.joined as usize >= known.joined.len());
     let is_group = producer.component == "writer" && producer.size == cast.writers;
-    let is_paced = info.pace == cast.pace.to_string();
+    let is_mode = info.execution_mode == cast.execution_mode.to_string();
     let what = || {
-        format!("{producer:?}, pace {}, where {:?} have come, pace {}", info.pace, known.joined, cast.pace)
+        let (found, declared) = (&info.execution_mode, cast.execution_mode);
+        format!("{producer:?} in mode {found}, where {:?} have come in mode {declared}", known.joined)
     };
-    (!is_known || !is_group || !is_paced).then(what)
+    (!is_known || !is_group || !is_mode).then(what)
 }
 
 /// Each declared group is listed once, as it was declared, but for those that may have been removed.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_space::{leave_reader_group, remove_reader_group, Kind, OpenOptions, Pace, Reader};
+use forebay_space::{leave_reader_group, remove_reader_group, ExecutionMode, Kind, OpenOptions, Reader};
 use forebay_tier::host::thread;
 use forebay_tier::simulation::{process, Random};
 
@@ -208,7 +208,7 @@ fn read(run: &Run, name: &str, over: &AtomicBool, random: &mut Random) -> std::r
     // Versions that the first rank has read and the second has not.
     let mut behind = VecDeque::new();
     // Writers that go by turns wait for all of it.
-    let second_comes = if cast.pace == Pace::SerialPerStep { 0 } else { random.below(3) };
+    let second_comes = if cast.execution_mode == ExecutionMode::SerialPerStep { 0 } else { random.below(3) };
     let ends = 2 + random.below(8);
     for steps in 0.. {
         if size == 2 && second.is_none() && steps == second_comes {

@@ -7,7 +7,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use forebay_space::{
-    Attribute, CleanOptions, Element, Error, Kind, Mode, OpenOptions, Pace, Reader, Result, View, Writer,
+    Attribute, CleanOptions, Element, Error, ExecutionMode, Kind, Mode, OpenOptions, Reader, Result, View,
+    Writer,
 };
 use forebay_tier::host::thread;
 use forebay_tier::simulation::{process, Random};
@@ -267,7 +268,7 @@ fn put_in_place(run: &Run, w: &mut Writer, (rank, incarnation): (u64, u64)) -> T
     let reserved = timed(run, "reserve", || w.reserve("incarnation", u64::DTYPE, &size, &[rank], &[1]));
     let mut reserved = reserved?;
     let inside = run.oracle.goes_inside();
-    if let Pace::Gated { writers, .. } = run.cast.pace {
+    if let ExecutionMode::Gated { writers, .. } = run.cast.execution_mode {
         thread::sleep(Duration::from_micros(1));
         if inside.count() > writers {
             process::fail(format!("{} ranks are inside a gate of {writers}", inside.count()));

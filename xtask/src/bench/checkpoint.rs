@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::ground::Ground;
 use super::pager::output;
 use super::rows::{Row, Table};
+use crate::packages::TOGETHER;
 use crate::{Outcome, Stop};
 
 /// Pairs of runs.
@@ -33,7 +34,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
         }
     }
     let mut table = Table::new(if quick { 1 } else { REPETITIONS }, Vec::new());
-    let words = ["--package", "forebay-checkpoint", "--example", "measure"];
+    let words = [&TOGETHER[..], &["--example", "measure_checkpoint"]].concat();
     let ground = Ground::new(root, "checkpoint", &words).map_err(Stop::Failed)?;
     rows(&ground, &mut table, quick).map_err(Stop::Failed)?;
     match as_json {
@@ -84,7 +85,7 @@ fn rows(ground: &Ground, table: &mut Table, quick: bool) -> Result<(), String> {
 /// What the example prints, in nanoseconds. Its directory goes with the call.
 fn measure(ground: &Ground, above: &Path, bytes: u64, what: &str) -> Result<Vec<f64>, String> {
     let dir: PathBuf = above.join(format!("forebay-measure-{}", std::process::id()));
-    let mut command = Command::new(ground.built.join("examples/measure"));
+    let mut command = Command::new(ground.built.join("examples/measure_checkpoint"));
     let said = output(command.arg(&dir).args([&bytes.to_string(), what]));
     let _ = std::fs::remove_dir_all(&dir);
     let said = said?;

@@ -15,6 +15,7 @@ use super::cage::Cage;
 use super::ground::Ground;
 use super::rows::{Row, Table};
 use super::windows;
+use crate::packages::TOGETHER;
 use crate::{Outcome, Stop};
 
 /// Pairs of runs.
@@ -61,7 +62,11 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
 
 impl Bench {
     fn new(root: &Path, quick: bool) -> Result<Bench, String> {
-        let ground = Ground::new(root, "pager", &["--package", "forebay-pager", "--examples"])?;
+        let ground = Ground::new(
+            root,
+            "pager",
+            &[&TOGETHER[..], &["--example", "measure_pager", "--example", "window"]].concat(),
+        )?;
         let (size, seconds) = if quick { ("32m", 0.2) } else { ("1g", 3.0) };
         let bench = Bench { root: root.to_owned(), ground, size, seconds };
         // Written by fio, so that no block is a hole or was never written.
@@ -96,7 +101,7 @@ impl Bench {
 
     /// One run of ours with this budget, else a quarter of the file: nanoseconds for `block` bytes.
     fn ours(&self, what: &str, block: u64, budget: Option<u64>) -> Result<f64, String> {
-        let mut command = Command::new(self.example("measure"));
+        let mut command = Command::new(self.example("measure_pager"));
         command.arg(self.file()).args([what, &self.seconds.to_string()]);
         command.args(budget.map(|bytes| bytes.to_string()));
         let said = output(&mut command)?;

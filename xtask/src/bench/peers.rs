@@ -1,6 +1,6 @@
 //! The programs of the comparison: building what is there, saying what is missing, one measurement each.
 
-use crate::packages::cargo;
+use crate::packages::{cargo, example};
 use crate::python;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -99,10 +99,10 @@ impl Setup {
             root: root.to_path_buf(),
             folder,
             disk,
-            put: built_example(root, "bench_put")?,
-            seen: built_example(root, "bench_seen")?,
-            rust_stream: built_example(root, "bench_stream")?,
-            spill: built_example(root, "bench_spill")?,
+            put: example(root, "bench_put")?,
+            seen: example(root, "bench_seen")?,
+            rust_stream: example(root, "bench_stream")?,
+            spill: example(root, "bench_spill")?,
             python: python::python(root),
             c_stream: None,
             libpmem: None,
@@ -180,10 +180,13 @@ impl Setup {
         }
         if !is_there() {
             self.skipped.push("lower tiers against fio: fio is not installed (--install)".into());
-        } else if !forebay_tier::device::direct::is_possible(&self.disk) {
-            self.skipped.push(format!("lower tiers against fio: no direct I/O in {}", self.disk.display()));
-        } else {
-            self.fio = Some("fio".into());
+            return;
+        }
+        // Direct I/O may not be possible here.
+        let one = SpillShape { bytes: 1 << 20, objects: 1, first_bytes: 0 };
+        match self.fio_ns(Path::new("fio"), "write", &one) {
+            Ok(_) => self.fio = Some("fio".into()),
+            Err(why) => self.skipped.push(format!("lower tiers against fio: {why}")),
         }
     }
 
@@ -383,12 +386,6 @@ impl Setup {
 /// Whether two processes can have a core each.
 fn several_cores() -> bool {
     std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
-}
-
-/// Builds a program of ours and says where it is.
-fn built_example(root: &Path, example: &str) -> Result<PathBuf, String> {
-    let programs = built(root, &["--package", "forebay-space", "--example", example], "executable")?;
-    programs.into_iter().next_back().ok_or_else(|| format!("cargo built no {example}"))
 }
 
 /// Builds something of ours; returns the files that cargo names under `key`.

@@ -76,7 +76,7 @@ fn one(matrix: &Matrix, program: &str, user: User, target: Target, after: Durati
     let places = Places { tier: &tier, printed: &printed };
     let mut running = Running::start(&mut command, &places, NUMBER.fetch_add(1, Relaxed))?;
     let begin = Instant::now();
-    let (ended, _) = running.watch(&tier, after);
+    let ended = running.wait(after);
     if ended.is_none() {
         match target {
             Target::Command => watch::kill(&[running.id()]),
@@ -84,7 +84,7 @@ fn one(matrix: &Matrix, program: &str, user: User, target: Target, after: Durati
             Target::Group => watch::kill_group(running.id()),
         }
     }
-    let (status, _) = running.watch(&tier, begin.elapsed() + LIMIT);
+    let status = running.wait(begin.elapsed() + LIMIT);
     let hangs = status.is_none();
     let gone = running.end(status, Memory::default());
     let kept = std::fs::read_dir(&tier).into_iter().flatten().count();

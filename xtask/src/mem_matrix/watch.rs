@@ -1,21 +1,17 @@
 //! Running one program to its end or its limit, with a look at its memory every few milliseconds, from outside.
 //!
 //! Guarantees: what the program started is gone when this returns: what is left of it is told, and killed by number.
-//! Counted is the page cache of the files that its processes have open on the tier, mapped or not, and apart from that
-//! their anonymous and shared memory. Does not see: processes that are shorter than the time between two looks.
+//! What counts as its memory is decided by the example `memory_of` of the tier, which looks.
 
-use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_tier::process::children;
-use forebay_tier::window::FileWindow;
+use crate::packages::example;
 
-/// Time between two looks.
+/// Time between two looks whether it has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// How long processes that a program leaves behind may take to end.
@@ -77,18 +73,15 @@ impl Running {
         Ok(Running { child, tag, begin: Instant::now(), printed: places.printed.to_owned() })
     }
 
-    /// Looks at it until it ends or the limit is there.
-    pub fn watch(&mut self, tier: &Path, limit: Duration) -> (Option<ExitStatus>, Memory) {
-        let mut peak = Memory::default();
+    /// Waits until it ends or the limit is there.
+    pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         while self.begin.elapsed() < limit {
             if let Ok(Some(status)) = self.child.try_wait() {
-                return (Some(status), peak);
+                return Some(status);
             }
-            let now = look(self.child.id(), tier);
-            peak = Memory { window: peak.window.max(now.window), outside: peak.outside.max(now.outside) };
             std::thread::sleep(LOOK);
         }
-        (None, peak)
+        None
     }
 
     /// The command's number.
@@ -124,9 +117,25 @@ impl Running {
 
 /// Starts a program, looks at it, and waits for the end of all its processes.
 pub fn run(command: &mut Command, places: &Places, limit: Duration, number: u64) -> Result<Ended, String> {
+    let memory_of = example(&crate::tree::root(), "memory_of")?;
     let mut running = Running::start(command, places, number)?;
-    let (status, peak) = running.watch(places.tier, limit);
-    Ok(running.end(status, peak))
+    let mut looking = Command::new(&memory_of);
+    looking.arg(running.id().to_string()).arg(places.tier).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let looking = looking.spawn();
+    let status = running.wait(limit);
+    let peak = looking.map_err(|e| e.to_string()).and_then(|looking| {
+        // Its standard input ends here.
+        let output = looking.wait_with_output().map_err(|e| e.to_string())?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let numbers: Option<Vec<u64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some([window, outside]) => Ok(Memory { window: *window, outside: *outside }),
+            _ => Err(format!("it printed: {text}")),
+        }
+    });
+    let ended = running.end(status, *peak.as_ref().unwrap_or(&Memory::default()));
+    peak.map_err(|e| format!("{}: {e}", memory_of.display()))?;
+    Ok(ended)
 }
 
 /// Kills processes by their numbers.
@@ -165,50 +174,6 @@ fn tagged(tag: &str) -> Vec<u32> {
 
 fn name_of(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string()
-}
-
-/// Memory of what the command with this number started.
-fn look(command: u32, tier: &Path) -> Memory {
-    let (mut found, mut next) = (HashSet::new(), children(command));
-    while let Some(pid) = next.pop() {
-        if found.insert(pid) {
-            next.extend(children(pid));
-        }
-    }
-    let mut files = BTreeMap::new();
-    for pid in &found {
-        files.extend(cached(*pid, tier));
-    }
-    Memory { window: files.values().sum(), outside: found.iter().map(|pid| own(*pid)).sum() }
-}
-
-/// The files on the tier that a process has open, by their numbers, and how much of each is in memory.
-fn cached(pid: u32, tier: &Path) -> BTreeMap<u64, u64> {
-    let mut all = BTreeMap::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
-        if !std::fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(tier)) {
-            continue;
-        }
-        let Ok(file) = File::open(entry.path()) else { continue };
-        let Ok(metadata) = file.metadata() else { continue };
-        if metadata.len() == 0 || all.contains_key(&metadata.ino()) {
-            continue;
-        }
-        let window = FileWindow::new(file, metadata.len(), false);
-        let pages = window.and_then(|window| window.cached_pages(&(0..window.bytes())));
-        all.insert(metadata.ino(), pages.unwrap_or(0) * 4096);
-    }
-    all
-}
-
-/// Anonymous and shared memory of a process.
-fn own(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let of = |name: &str| {
-        let value = text.lines().find_map(|line| line.strip_prefix(name));
-        value.and_then(|value| value.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
-    };
-    (of("RssAnon:") + of("RssShmem:")) << 10
 }
 
 #[cfg(test)]

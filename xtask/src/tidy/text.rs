@@ -110,6 +110,8 @@ const WORDS: &[(&str, &str)] = &[
     (concat!("ch", "ore"), "task"),
     (concat!("ch", "ores"), "task"),
     (concat!("dou", "bt"), "caveat, uncertainty"),
+    (concat!("pa", "ce"), "execution mode, rate"),
+    (concat!("pa", "ces"), "execution modes, rates"),
     (concat!("to be ", "had"), "available"),
     (concat!("give ", "back"), "release, free, return"),
     (concat!("gives ", "back"), "release, free, return"),
@@ -121,13 +123,18 @@ const WORDS: &[(&str, &str)] = &[
 /// Files whose words are not revised: the change log has past entries.
 const UNREVISED: &[&str] = &["CHANGELOG.md"];
 
-/// Names that are fixed and contain such a word: an option, fields of the control segment, a key of the profile, the
-/// user of uid 65534.
+/// Names that are fixed and contain such a word: an option, fields of the control segment, keys of profiles, traces
+/// and records, the user of uid 65534.
 const FIXED_NAMES: &[(&str, &str)] = &[
     ("crates/cli/src/mem.rs", concat!("ro", "om")),
+    ("crates/flow/src/record.rs", concat!("pa", "ce")),
+    ("crates/flow/src/trace.rs", concat!("pa", "ce")),
     ("crates/profile/src/lib.rs", concat!("dou", "bt")),
     ("crates/profile/src/tier.rs", concat!("dou", "bt")),
     ("crates/space/src/control/layout.rs", concat!("ro", "om")),
+    ("crates/space/src/trace.rs", concat!("pa", "ce")),
+    ("crates/space/src/upkeep/info.rs", concat!("pa", "ce")),
+    ("docs/src/formats/json.md", concat!("pa", "ce")),
     ("docs/src/formats/control.md", concat!("ro", "om")),
     ("docs/src/formats/profile.md", concat!("dou", "bt")),
     ("docs/src/formats/profile.schema.json", concat!("dou", "bt")),

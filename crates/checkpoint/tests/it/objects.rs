@@ -117,6 +117,7 @@ fn what_cannot_be_a_store_is_said() {
     let wrong = [
         ("object".to_string(), Kind::Usage),
         ("gs://bucket".to_string(), Kind::Usage),
+        ("s3:/bucket".to_string(), Kind::Usage),
         (format!("{url}+partner"), Kind::NotPossibleHere),
         (format!("{url}/{{node}}"), Kind::NotPossibleHere),
         (format!("{url},tier=direct"), Kind::NotPossibleHere),

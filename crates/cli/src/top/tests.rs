@@ -67,7 +67,7 @@ pub(crate) fn busy(name: &str) -> SpaceInfo {
         horizon: "none".into(),
         durability: "process crash".into(),
         retention: "released".into(),
-        pace: "parallel".into(),
+        execution_mode: "parallel".into(),
         checksum: true,
         quota_bytes: 1 << 30,
         used_bytes: 960 << 20,

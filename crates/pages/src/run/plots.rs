@@ -478,7 +478,7 @@ mod tests {
             side,
             pid: 1,
             placement: None,
-            pace: None,
+            execution_mode: None,
         };
         Trace { header, steps, truncated: false }
     }

@@ -21,11 +21,11 @@ pub(crate) fn trials(tried: &Tried) -> Markup {
             format_args!("{:.1}", stretch.switch_s * 1e3).render(),
         ]
     });
-    let titles = ["pace", "why", "#from version", "#steps", "#ms a step", "#ms for the switch"];
+    let titles = ["execution mode", "why", "#from version", "#steps", "#ms a step", "#ms for the switch"];
     section(
         "trials",
-        "Paces tried",
-        "Steps of the run at each pace, measured; what a switch took beyond a step; what was kept, and why.",
+        "Execution modes tried",
+        "Steps of the run in each execution mode, measured; what a switch took beyond a step; what was kept, and why.",
         &html! {
             (table(titles, &rows.collect::<Vec<_>>()))
             ul.notes {

@@ -1,4 +1,4 @@
-//! One thread of a load: makes the requests of its job in their order, at their pace, and counts.
+//! One thread of a load: makes the requests of its job in their order, at their rate, and counts.
 //!
 //! Between two requests it allocates nothing and reads the clock twice for a request done at once, three times for one
 //! that is handed over. Requests under way are always waited for, whatever ends the job.
@@ -46,8 +46,8 @@ pub(crate) struct Worker<'a> {
     ramp_end_ns: u64,
     deadline_ns: u64,
     last_done_ns: u64,
-    paced: bool,
-    pace_from_ns: u64,
+    limited: bool,
+    rate_from_ns: u64,
     asked_bytes: [u64; 2],
     asked_ios: [u64; 2],
     thought: u64,
@@ -80,8 +80,8 @@ impl<'a> Worker<'a> {
             ramp_end_ns: 0,
             deadline_ns: u64::MAX,
             last_done_ns: 0,
-            paced: job.rate.iter().any(|rate| rate.bytes + rate.ios > 0),
-            pace_from_ns: 0,
+            limited: job.rate.iter().any(|rate| rate.bytes + rate.ios > 0),
+            rate_from_ns: 0,
             asked_bytes: [0; 2],
             asked_ios: [0; 2],
             thought: 0,
@@ -98,7 +98,7 @@ impl<'a> Worker<'a> {
             return false;
         }
         let now = now_ns();
-        self.pace_from_ns = now;
+        self.rate_from_ns = now;
         self.ramp_end_ns = now.saturating_add(self.job.ramp_ns);
         self.last_done_ns = now;
         if self.job.limit_ns > 0 {
@@ -154,7 +154,7 @@ impl<'a> Worker<'a> {
             What::Flush { .. } => return 0,
         };
         let rate = self.job.rate[direction];
-        if !self.paced || rate.bytes + rate.ios == 0 {
+        if !self.limited || rate.bytes + rate.ios == 0 {
             return 0;
         }
         let after = |done: u64, per_s: u64| match per_s {
@@ -162,7 +162,7 @@ impl<'a> Worker<'a> {
             per_s => (u128::from(done) * 1_000_000_000 / u128::from(per_s)) as u64,
         };
         let bytes = after(self.asked_bytes[direction], rate.bytes);
-        self.pace_from_ns + bytes.max(after(self.asked_ios[direction], rate.ios))
+        self.rate_from_ns + bytes.max(after(self.asked_ios[direction], rate.ios))
     }
 
     /// Makes a buffer ready for a request.
@@ -171,7 +171,7 @@ impl<'a> Worker<'a> {
         if next.what == What::Write {
             self.filler.renew(buffer, next.offset, self.last_done_ns);
         }
-        if self.paced {
+        if self.limited {
             let direction = if next.what == What::Read { READ } else { WRITE };
             self.asked_bytes[direction] += u64::from(next.len);
             self.asked_ios[direction] += u64::from(next.len > 0);

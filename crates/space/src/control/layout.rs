@@ -82,7 +82,7 @@ pub(crate) mod head {
         PROMOTED "promoted_bytes" = 392;
         MOVES_FAILED "moves_failed" = 400;
         DROPPED "dropped_versions" = 408;
-        PACE "pace" = 416;
+        EXECUTION_MODE "execution_mode" = 416;
         GATE "gate" = 448;
         GATE_WAITERS "gate_waiters" = 452;
         INSTANCE "instance" = 512;

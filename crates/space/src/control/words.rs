@@ -6,7 +6,7 @@
 //! change is one atomic store or exchange, or redoable under a lock that the kernel releases when its holder dies.
 //! Not here: where which word stands (`layout.rs`), and the protocols over several of them (`protocol.rs`).
 
-use forebay_config::{Pace, GATE_PLACES_MAX};
+use forebay_config::{ExecutionMode, GATE_PLACES_MAX};
 use forebay_tier::host::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::ops::Range;
 use std::path::Path;
@@ -112,20 +112,20 @@ pub(crate) struct FoundSegment {
     pub sequence: u64,
 }
 
-/// Bits of the word `pace` that hold it; above stands the incarnation of the producers that said it.
-const PACE_BITS: u32 = 40;
-const PACE_MASK: u64 = (1 << PACE_BITS) - 1;
-/// The highest of them, which no gate needs: the pace was changed since the producers said one.
-const STEERED: u64 = 1 << (PACE_BITS - 1);
-/// Six bits of the word `pace` that no pace uses: a sum of the others.
-const PACE_SUM_AT: u32 = 2;
-const PACE_SUM: u64 = 0x3f << PACE_SUM_AT;
+/// Bits of the word `execution_mode` that hold it; above stands the incarnation of the producers that said it.
+const MODE_BITS: u32 = 40;
+const MODE_MASK: u64 = (1 << MODE_BITS) - 1;
+/// The highest of them, which no gate needs: the execution mode was changed since the producers said one.
+const STEERED: u64 = 1 << (MODE_BITS - 1);
+/// Six bits of the word `execution_mode` that no execution mode uses: a sum of the others.
+const MODE_SUM_AT: u32 = 2;
+const MODE_SUM: u64 = 0x3f << MODE_SUM_AT;
 
-/// A word `pace` with its sum: each flipped bit makes the two differ.
-fn with_pace_sum(word: u64) -> u64 {
-    let word = word & !PACE_SUM;
+/// A word `execution_mode` with its sum: each flipped bit makes the two differ.
+fn with_mode_sum(word: u64) -> u64 {
+    let word = word & !MODE_SUM;
     let sum = (0..64).step_by(6).fold(0, |sum, at| sum ^ (word >> at & 0x3f));
-    word | sum << PACE_SUM_AT
+    word | sum << MODE_SUM_AT
 }
 
 /// In the word `calls` of a producer: another one asks it to release space. The rest counts its own calls.
@@ -378,33 +378,34 @@ impl Control {
     }
 
     /// Who may be at work when.
-    pub fn pace(&self) -> Pace {
-        pace_of(self.word(head::PACE).load(Acquire) & PACE_MASK & !STEERED & !PACE_SUM)
+    pub fn execution_mode(&self) -> ExecutionMode {
+        execution_mode_of(self.word(head::EXECUTION_MODE).load(Acquire) & MODE_MASK & !STEERED & !MODE_SUM)
     }
 
-    /// Whether the pace is what was stored.
-    pub(crate) fn is_pace_whole(&self) -> bool {
-        let word = self.word(head::PACE).load(Acquire);
-        with_pace_sum(word) == word
+    /// Whether the execution mode is what was stored.
+    pub(crate) fn is_mode_whole(&self) -> bool {
+        let word = self.word(head::EXECUTION_MODE).load(Acquire);
+        with_mode_sum(word) == word
     }
 
-    /// Whether the pace that the producers said was changed.
+    /// Whether the execution mode that the producers said was changed.
     pub(crate) fn is_steered(&self) -> bool {
-        self.word(head::PACE).load(Acquire) & STEERED != 0
+        self.word(head::EXECUTION_MODE).load(Acquire) & STEERED != 0
     }
 
-    /// Changes the pace of the present incarnation of the producers; wakes the ranks that wait by the old one.
-    pub(crate) fn steer(&self, pace: Pace) {
-        let word = self.word(head::PACE);
+    /// Changes the execution mode of the present incarnation of the producers; wakes the ranks that wait by the old
+    /// one.
+    pub(crate) fn steer(&self, execution_mode: ExecutionMode) {
+        let word = self.word(head::EXECUTION_MODE);
         let mut seen = word.load(Acquire);
-        // A restarted group of producers that says its own pace meanwhile wins.
+        // A restarted group of producers that says its own execution mode meanwhile wins.
         while let Err(now) = word.compare_exchange(
             seen,
-            with_pace_sum((seen & !PACE_MASK) | pace_word(pace) | STEERED),
+            with_mode_sum((seen & !MODE_MASK) | mode_word(execution_mode) | STEERED),
             AcqRel,
             Acquire,
         ) {
-            if now & !PACE_MASK != seen & !PACE_MASK {
+            if now & !MODE_MASK != seen & !MODE_MASK {
                 return;
             }
             seen = now;
@@ -413,16 +414,20 @@ impl Control {
         self.announce_space();
     }
 
-    /// Under the setup lock: says the pace for an incarnation of the producers. Returns the one that holds, which is
-    /// what the first of its ranks said.
-    pub(crate) fn settle_pace(&self, incarnation: u32, pace: Pace) -> Pace {
-        let word = self.word(head::PACE);
-        let tag = u64::from(incarnation & 0xff_ffff) << PACE_BITS;
-        if word.load(Acquire) & !PACE_MASK != tag {
-            word.store(with_pace_sum(tag | pace_word(pace)), Release);
+    /// Under the setup lock: says the execution mode for an incarnation of the producers. Returns the one that holds,
+    /// which is what the first of its ranks said.
+    pub(crate) fn settle_execution_mode(
+        &self,
+        incarnation: u32,
+        execution_mode: ExecutionMode,
+    ) -> ExecutionMode {
+        let word = self.word(head::EXECUTION_MODE);
+        let tag = u64::from(incarnation & 0xff_ffff) << MODE_BITS;
+        if word.load(Acquire) & !MODE_MASK != tag {
+            word.store(with_mode_sum(tag | mode_word(execution_mode)), Release);
             self.announce_gate();
         }
-        self.pace()
+        self.execution_mode()
     }
 
     // ---- producers ----------------------------------------------------------------------------------------
@@ -1119,24 +1124,24 @@ pub(crate) mod kills {
     }
 }
 
-/// A pace as the control segment holds it.
-fn pace_word(pace: Pace) -> u64 {
-    match pace {
-        Pace::Parallel => 0,
-        Pace::SerialPerStep => 1,
-        Pace::Serial => 2,
-        Pace::Gated { writers, readers } => 3 | u64::from(writers) << 8 | u64::from(readers) << 24,
+/// An execution mode as the control segment holds it.
+fn mode_word(execution_mode: ExecutionMode) -> u64 {
+    match execution_mode {
+        ExecutionMode::Parallel => 0,
+        ExecutionMode::SerialPerStep => 1,
+        ExecutionMode::Serial => 2,
+        ExecutionMode::Gated { writers, readers } => 3 | u64::from(writers) << 8 | u64::from(readers) << 24,
     }
 }
 
 /// What a word of the control segment says; no word is wrong, because the segment is soft state.
-fn pace_of(word: u64) -> Pace {
+fn execution_mode_of(word: u64) -> ExecutionMode {
     let places = |shift: u32| ((word >> shift & 0xffff) as u32).clamp(1, GATE_PLACES_MAX);
     match word & 0xff {
-        1 => Pace::SerialPerStep,
-        2 => Pace::Serial,
-        3 => Pace::Gated { writers: places(8), readers: places(24) },
-        _ => Pace::Parallel,
+        1 => ExecutionMode::SerialPerStep,
+        2 => ExecutionMode::Serial,
+        3 => ExecutionMode::Gated { writers: places(8), readers: places(24) },
+        _ => ExecutionMode::Parallel,
     }
 }
 
@@ -1196,14 +1201,16 @@ mod tests {
     }
 
     #[test]
-    fn paces_are_read_as_stored() {
-        let gated = Pace::Gated { writers: 4, readers: 64 };
-        for pace in [Pace::Parallel, Pace::SerialPerStep, Pace::Serial, gated] {
-            assert_eq!(pace_of(pace_word(pace)), pace);
+    fn modes_are_read_as_stored() {
+        let gated = ExecutionMode::Gated { writers: 4, readers: 64 };
+        for execution_mode in
+            [ExecutionMode::Parallel, ExecutionMode::SerialPerStep, ExecutionMode::Serial, gated]
+        {
+            assert_eq!(execution_mode_of(mode_word(execution_mode)), execution_mode);
         }
-        let gate = Pace::Gated { writers: 1, readers: 1 };
-        assert_eq!(pace_of(3), gate, "a damaged word is no gate of none");
-        assert_eq!(pace_of(77), Pace::Parallel);
+        let gate = ExecutionMode::Gated { writers: 1, readers: 1 };
+        assert_eq!(execution_mode_of(3), gate, "a damaged word is no gate of none");
+        assert_eq!(execution_mode_of(77), ExecutionMode::Parallel);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::step::reader::{
     check_buffer, gone, not_contiguous, target_box, Contents, Rejoined, Start, StepReader, VersionSource,
 };
 use crate::step::{Channel, Deadline, Handle};
-use forebay_config::{OpenOptions, Pace, Retention, Verify};
+use forebay_config::{ExecutionMode, OpenOptions, Retention, Verify};
 use forebay_log::gather::{contiguous_range, copy_overlap, coverage_gap};
 use forebay_log::nd_box::{concatenate, NdBox, CONCAT};
 use forebay_log::verify::Damage;
@@ -155,9 +155,9 @@ impl FilesSource {
         Start { next: self.me.cursor, read_below: self.me.read_below, is_streaming }
     }
 
-    /// Whether the pace keeps readers from what is complete.
+    /// Whether the execution mode keeps readers from what is complete.
     fn is_serial(&self) -> bool {
-        self.handle.options.pace == Some(Pace::Serial) && !self.handle.options.observer
+        self.handle.options.execution_mode == Some(ExecutionMode::Serial) && !self.handle.options.observer
     }
 
     fn was_passed(&self, version: u64) -> Result<bool> {

@@ -207,7 +207,7 @@ impl Stream {
         let mut is_new = false;
         if !dir.join(STREAM_FILE).exists() {
             if !create {
-                return Ok(None);
+                return check_no_space(name, &behind_links(dir)).map(|()| None);
             }
             let (parent, file) = place_of(name, &behind_links(dir))?;
             remove_leftovers(&parent, Some(&file));
@@ -749,6 +749,14 @@ fn load(dir: &Path) -> Result<Option<(StreamDf, Seen)>> {
     Ok(Some((df, seen_of(&meta))))
 }
 
+fn check_no_space(name: &str, dir: &Path) -> Result<()> {
+    match dir.join("pool").exists() {
+        false => Ok(()),
+        true => Err(Error::new(Kind::OptionMismatch, format!("{name} is a space, not a channel of files"))
+            .hint("omit channel=\"files\", or choose another name")),
+    }
+}
+
 /// Makes the directory of a channel, or checks that an existing one can become one.
 fn make_directory(name: &str, dir: &Path) -> Result<()> {
     let dir = &behind_links(dir);
@@ -757,10 +765,7 @@ fn make_directory(name: &str, dir: &Path) -> Result<()> {
         .mode(0o700)
         .create(dir)
         .map_err(|e| Error::io(format!("cannot create the directory {}", dir.display()), e))?;
-    if dir.join("pool").exists() {
-        return Err(Error::new(Kind::OptionMismatch, format!("{name} is a space, not a channel of files"))
-            .hint("omit channel=\"files\", or choose another name"));
-    }
+    check_no_space(name, dir)?;
     let entries = fs::read_dir(dir).map_err(|e| Error::io(format!("list {}", dir.display()), e))?;
     let foreign = entries.flatten().map(|e| e.file_name()).find(|entry| {
         let entry = entry.to_string_lossy();

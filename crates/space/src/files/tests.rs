@@ -782,6 +782,9 @@ fn two_runs_with_one_name_and_other_mistakes_at_open() {
     fs::rename(nowhere.path().join("thesis.tex"), nowhere.path().join("pool")).unwrap();
     let error = FilesWriter::open(&nowhere.name, &options("sim", 0, 1)).err().unwrap();
     assert_eq!(error.kind(), Kind::OptionMismatch);
+    // At once: no channel of files will have this name.
+    let error = FilesReader::open(&nowhere.name, &options("analysis", 0, 1)).err().unwrap();
+    assert_eq!(error.kind(), Kind::OptionMismatch);
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::step::writer::{Memory, StepWriter, VersionSink};
 use crate::step::{Channel, Deadline, Handle};
 use crate::trace::{Side, Trace, TraceHead};
 use crate::version_range::format_versions;
-use forebay_config::{environment, launch, OpenOptions, Pace, Retention};
+use forebay_config::{environment, launch, ExecutionMode, OpenOptions, Retention};
 use forebay_log::NdBox;
 use forebay_log::{Dims, Dtype, Piece};
 use forebay_tier::checksum::crc32c;
@@ -106,7 +106,10 @@ impl FilesWriter {
                 }
             }
         };
-        let head = TraceHead { pace: options.pace, ..TraceHead::new(Side::Writer, name, options) };
+        let head = TraceHead {
+            execution_mode: options.execution_mode,
+            ..TraceHead::new(Side::Writer, name, options)
+        };
         let trace = Trace::from_environment(&head, &environment::process);
         let next = me.first_version;
         let sink = FilesSink {
@@ -280,8 +283,8 @@ impl VersionSink for FilesSink {
         Ok(self.due)
     }
 
-    fn pace(&self) -> Pace {
-        self.handle.options.pace.unwrap_or_default()
+    fn execution_mode(&self) -> ExecutionMode {
+        self.handle.options.execution_mode.unwrap_or_default()
     }
 
     fn is_turn(&mut self, version: u64, _again: bool) -> Result<bool> {
@@ -292,7 +295,7 @@ impl VersionSink for FilesSink {
         self.stream.holders(version)
     }
 
-    fn begin(&mut self, version: u64, _pace: Pace) -> Result<()> {
+    fn begin(&mut self, version: u64, _mode: ExecutionMode) -> Result<()> {
         let began = clock::now_ns();
         self.wait_for_space(version)?;
         self.wait_ns += clock::now_ns() - began;
@@ -475,10 +478,10 @@ fn refused(
 
 /// Processes that share no memory cannot count who is inside.
 fn refuse_gate(options: &OpenOptions) -> Result<()> {
-    match options.pace {
-        Some(pace @ Pace::Gated { .. }) => {
+    match options.execution_mode {
+        Some(execution_mode @ ExecutionMode::Gated { .. }) => {
             Err(Error::new(Kind::NotPossibleHere, "a channel of files does not support an admission limit")
-                .with("pace", pace)
+                .with("execution_mode", execution_mode)
                 .hint("choose another execution mode, or kind = \"space\""))
         }
         _ => Ok(()),

@@ -5,10 +5,10 @@
 //! over, nothing has to be cleaned up. A token also holds a part of the time at which its member joined, so that a
 //! slot that was given to another member does not speak for the dead.
 //!
-//! Guarantees: never more live ranks inside than the pace says; every wait has a deadline and names who is inside.
-//! Not here: who is first. A rank that waits may be overtaken.
+//! Guarantees: never more live ranks inside than the execution mode says; every wait has a deadline and names who is
+//! inside. Not here: who is first. A rank that waits may be overtaken.
 
-use forebay_config::{Pace, GATE_PLACES_MAX};
+use forebay_config::{ExecutionMode, GATE_PLACES_MAX};
 use forebay_tier::host::atomic::AtomicU64;
 use forebay_tier::host::time::Instant;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -44,11 +44,11 @@ impl Gate {
         Gate { member, places: None, held: None, depth: 0, wait_ns: 0 }
     }
 
-    /// Looks up the pace for a step that begins.
-    pub(crate) fn begin_step(&mut self, pace: Pace) {
-        self.places = match (pace, self.member.role) {
-            (Pace::Gated { writers, .. }, Role::Writer) => Some(writers),
-            (Pace::Gated { readers, .. }, Role::Reader) => Some(readers),
+    /// Looks up the execution mode for a step that begins.
+    pub(crate) fn begin_step(&mut self, execution_mode: ExecutionMode) {
+        self.places = match (execution_mode, self.member.role) {
+            (ExecutionMode::Gated { writers, .. }, Role::Writer) => Some(writers),
+            (ExecutionMode::Gated { readers, .. }, Role::Reader) => Some(readers),
             _ => None,
         };
     }
@@ -186,7 +186,7 @@ impl Gate {
             Kind::TimedOut,
             format!("timeout while waiting for admission (mode gated) in space {}", space.name),
         )
-        .with("pace", space.control.pace())
+        .with("execution_mode", space.control.execution_mode())
         .with("inside", inside.join("; "))
         .hint("a rank occupies a slot from reserve to commit; raise the admission limit or the timeout")
     }

@@ -7,7 +7,7 @@
 //! free space, it also frees those of producers that are gone. What else a full pool leads to is the space's policy
 //! ([`WhenFull`]); moving segments to lower pools is the mover's work ([`crate::lane::mover`]).
 
-use forebay_config::{Pace, WhenFull};
+use forebay_config::{ExecutionMode, WhenFull};
 use forebay_tier::host::sync::{Mutex, MutexGuard};
 use forebay_tier::host::time::Instant;
 use std::ops::Range;
@@ -575,8 +575,8 @@ fn quota_full(space: &Attachment, version: u64) -> Error {
         WhenFull::Error => "",
         _ => " before the deadline",
     };
-    let mode = match control.pace() {
-        Pace::Serial => "; mode serial keeps all versions until the writers have ended",
+    let mode = match control.execution_mode() {
+        ExecutionMode::Serial => "; mode serial keeps all versions until the writers have ended",
         _ => "",
     };
     let what = format!("space {} has no free space for version {version}{when}{mode}", space.name);

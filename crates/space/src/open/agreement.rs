@@ -1,7 +1,7 @@
 //! Options that say how a space is made, against the space that is there: a writer that joins it or goes on in it asks
 //! for the same, or leaves them out.
 //!
-//! Not here: what each start of the writers chooses anew (pace, mode, declared readers).
+//! Not here: what each start of the writers chooses anew (execution mode, mode, declared readers).
 
 use forebay_config::{durable_one_by_one, Emulation, OpenOptions, SpillTier};
 use forebay_tier::host::fs;

@@ -7,7 +7,7 @@
 //! are checked as `get` checks them; what no rank put is `BoxNotCovered` where it is touched, never a fill value. Pools
 //! in memory are read where they lie. Others are read into a buffer, not through the mapping, so that a version larger
 //! than the memory leaves nothing mapped; past the page cache where the pool is `direct`.
-//! Does not: write, go through the gate of the pace, wait for anybody.
+//! Does not: write, go through the gate of the execution mode, wait for anybody.
 
 use forebay_config::{environment, Mechanism, OpenOptions, Verify};
 use forebay_tier::host::atomic::{AtomicU64, Ordering::Relaxed};

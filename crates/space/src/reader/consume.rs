@@ -2,7 +2,7 @@
 //!
 //! Not here: what may be called when, and what a step counts ([`crate::step::reader`]).
 
-use forebay_config::{environment, Absent, OpenOptions, Pace, Verify};
+use forebay_config::{environment, Absent, ExecutionMode, OpenOptions, Verify};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
@@ -211,9 +211,9 @@ impl SpaceSource {
         uuid::Uuid::from_bytes(self.space().superblock.uuid).to_string()
     }
 
-    /// Whether the pace keeps readers from what is complete.
+    /// Whether the execution mode keeps readers from what is complete.
     fn is_held_back(&self, state: ProducerState) -> bool {
-        self.space().control.pace() == Pace::Serial
+        self.space().control.execution_mode() == ExecutionMode::Serial
             && !self.handle.options.observer
             && matches!(state, ProducerState::None | ProducerState::Open)
     }
@@ -372,7 +372,7 @@ impl VersionSource for SpaceSource {
     fn open(&mut self, version: u64) -> Result<Option<SpaceVersion>> {
         let Some(lease) = Lease::take(&self.member, version) else { return Ok(None) };
         let space = &self.member.space;
-        self.gate.begin_step(space.control.pace());
+        self.gate.begin_step(space.control.execution_mode());
         let old = std::mem::take(&mut self.last_index);
         let built = index::build(space, version, self.bring, &mut self.cursors, old);
         // Without the shared state nothing is found, and that is the reason to tell.

@@ -4,7 +4,7 @@
 //! newest one. After an error of `begin_step` no step is open. Not here: how a kind of channel looks at, holds and
 //! reads a version ([`VersionSource`], [`Contents`]).
 
-use forebay_config::{environment, Pace, Verify};
+use forebay_config::{environment, ExecutionMode, Verify};
 use forebay_log::{Dims, Dtype, NdBox};
 use forebay_tier::host::time::Instant;
 use forebay_tier::{clock, counters, Error, Kind, Result};
@@ -339,12 +339,7 @@ impl<S: VersionSource> StepReader<S> {
         let mut until = self.deadline(timeout);
         self.wait_for_writers(&until)?;
         if !self.wait_ready(version, &mut until)? {
-            return Err(Error::new(
-                Kind::PeerMissing,
-                format!("{} ended before version {version}", self.source.handle().what()),
-            )
-            .with("complete_versions", self.source.complete()?)
-            .hint("all writers have closed; no further version will come"));
+            return Err(ended_before(&self.source, version));
         }
         match version < self.source.oldest()? {
             true => Err(gone(&self.source, version)),
@@ -360,6 +355,10 @@ impl<S: VersionSource> StepReader<S> {
         opened.is_of_one_version = true;
         let complete = opened.source.complete()?;
         if version >= complete {
+            let seen = opened.source.look(version, &mut Deadline::new(Duration::ZERO));
+            if matches!(seen, Ok(Some(false))) {
+                return Err(ended_before(&self.source, version));
+            }
             return Err(Error::new(Kind::TimedOut, format!("version {version} is not complete"))
                 .with("complete_versions", complete)
                 .hint("wait() blocks until it is"));
@@ -387,7 +386,7 @@ fn not_in_time(source: &impl VersionSource, version: u64) -> Error {
             Kind::TimedOut,
             format!("timeout while waiting for the writers of {what} to end (mode serial)"),
         )
-        .with("pace", Pace::Serial)
+        .with("execution_mode", ExecutionMode::Serial)
         .with("complete_versions", complete)
         .hint(
             "in mode serial readers begin when all writers have ended: start the readers later, or raise the \
@@ -411,6 +410,14 @@ fn dropped(source: &impl VersionSource, kind: Kind, version: u64, when: &str) ->
     let error = Error::new(kind, format!("version {version} of {what} was dropped{when}"))
         .with("retained", format_versions(source.versions().unwrap_or_default()));
     source.with_retention(error)
+}
+
+/// The error for a version that will not come.
+#[cold]
+fn ended_before(source: &impl VersionSource, version: u64) -> Error {
+    Error::new(Kind::PeerMissing, format!("{} ended before version {version}", source.handle().what()))
+        .with("complete_versions", source.complete().unwrap_or(0))
+        .hint("all writers have closed; no further version will come")
 }
 
 /// The error for a version that was dropped.

@@ -4,7 +4,7 @@
 //! has one type and shape in a step; a put that fails says nothing of its name; a reservation belongs to the step that
 //! it was made in. Not here: where the bytes go and what makes a version durable and complete ([`VersionSink`]).
 
-use forebay_config::{Mode, Pace};
+use forebay_config::{ExecutionMode, Mode};
 use forebay_log::{Dtype, Piece};
 use forebay_tier::{clock, Error, Kind, Result};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub(crate) trait VersionSink: Channel {
     }
 
     /// Who may be at work when.
-    fn pace(&self) -> Pace;
+    fn execution_mode(&self) -> ExecutionMode;
 
     /// Whether the readers have released every version before this one. `again`: in a wait for it, where the answer is
     /// also yes when the sides do not take turns any more.
@@ -44,7 +44,7 @@ pub(crate) trait VersionSink: Channel {
     fn holders(&self, version: u64) -> Vec<String>;
 
     /// Begins a version, waiting for space where that is done here.
-    fn begin(&mut self, version: u64, pace: Pace) -> Result<()>;
+    fn begin(&mut self, version: u64, execution_mode: ExecutionMode) -> Result<()>;
 
     /// Whether all ranks that put this name, given by its hash, say the same of it.
     #[inline]
@@ -217,12 +217,12 @@ impl<S: VersionSink> StepWriter<S> {
             .hint(format!("versions are consecutive: the next one is {due}")));
         }
         self.sink.check_readers()?;
-        let pace = self.sink.pace();
-        if pace == Pace::SerialPerStep {
+        let execution_mode = self.sink.execution_mode();
+        if execution_mode == ExecutionMode::SerialPerStep {
             self.wait_turn(version).inspect_err(|e| self.account.note_late(e))?;
         }
         let waited = self.sink.waited_ns();
-        self.sink.begin(version, pace)?;
+        self.sink.begin(version, execution_mode)?;
         self.account.note_wait(self.sink.waited_ns() - waited);
         self.declared.clear();
         self.begun += 1;
@@ -445,7 +445,7 @@ impl<S: VersionSink> StepWriter<S> {
         }
         self.step = Step::None;
         self.sink.publish(self.next, self.account.stats.put());
-        if self.sink.pace() == Pace::SerialPerStep {
+        if self.sink.execution_mode() == ExecutionMode::SerialPerStep {
             // What the program does before it begins the next step belongs to the writers' turn. The step is
             // acknowledged; a turn that does not come is an error of the next one.
             let _ = self.wait_turn(self.next);
@@ -519,7 +519,7 @@ fn not_its_turn(sink: &impl VersionSink, version: u64) -> Error {
         Kind::TimedOut,
         format!("timeout while waiting for the readers of {} (mode serial-per-step)", sink.handle().what()),
     )
-    .with("pace", sink.pace())
+    .with("execution_mode", sink.execution_mode())
     .with("version", version)
     .with("held_by", sink.holders(version.saturating_sub(1)).join("; "))
     .hint("in mode serial-per-step a writer continues when all readers have released the previous version")

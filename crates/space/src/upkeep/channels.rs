@@ -54,7 +54,7 @@ pub(crate) fn info(name: &str, dir: &Path, with_versions: bool) -> Result<SpaceI
         durability: stream.durability().to_string(),
         retention: df.retention.to_string(),
         // Each rank knows its own; nothing here says it.
-        pace: "?".into(),
+        execution_mode: "?".into(),
         checksum: df.checksum,
         quota_bytes: df.quota_bytes.unwrap_or(0),
         used_bytes,

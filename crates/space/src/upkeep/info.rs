@@ -23,7 +23,8 @@ pub struct SpaceInfo {
     /// When versions go.
     pub retention: String,
     /// Who may be at work when.
-    pub pace: String,
+    #[serde(rename = "pace")]
+    pub execution_mode: String,
     /// Whether payloads carry checksums.
     pub checksum: bool,
     /// Most bytes it may hold, in all its pools.

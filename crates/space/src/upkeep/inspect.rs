@@ -89,7 +89,7 @@ fn unreadable(name: &str, error: &Error) -> Result<SpaceInfo> {
         horizon: "?".into(),
         durability: "?".into(),
         retention: "?".into(),
-        pace: "?".into(),
+        execution_mode: "?".into(),
         checksum: false,
         quota_bytes: 0,
         used_bytes: 0,
@@ -185,7 +185,7 @@ fn describe(space: &Attachment, name: &str) -> SpaceInfo {
         horizon: sb.horizon.to_string(),
         durability: space.device.durability(sb.horizon).to_string(),
         retention: space.retention().to_string(),
-        pace: control.pace().to_string(),
+        execution_mode: control.execution_mode().to_string(),
         checksum: sb.checksum,
         quota_bytes: tiers.iter().map(|tier| tier.quota_bytes).sum(),
         used_bytes: tiers.iter().map(|tier| tier.used_bytes).sum(),
@@ -303,7 +303,7 @@ fn waiting_for(space: &Attachment, waiting: Waiting) -> Option<String> {
         Waiting::Version(v) => (format!("version {v}"), missing_producers(space, v)),
         Waiting::FreeSpace(v) => (format!("space for version {v}"), holders(space, space.control.oldest())),
         Waiting::Turn(v) => (format!("its turn for version {v}"), holders(space, v.saturating_sub(1))),
-        Waiting::Gate => return Some(format!("an admission slot, {}", space.control.pace())),
+        Waiting::Gate => return Some(format!("an admission slot, {}", space.control.execution_mode())),
     };
     // Between the two looks it may have come; the process that waits for it is just waking up.
     Some(match who.is_empty() {

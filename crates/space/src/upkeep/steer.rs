@@ -1,12 +1,12 @@
-//! Steering a living space: how far both sides are, and another pace for the steps to come.
+//! Steering a living space: how far both sides are, and another execution mode for the steps to come.
 //!
-//! Guarantees: looking costs a few loads and changes nothing; a pace that was set is obeyed by every rank from its next
-//! step on, and a rank that waits by the old one looks again at once. A step that is under way ends as it began, so
-//! that for so long more ranks than a new gate has places may be inside.
-//! Not here: which pace is best (`forebay_flow`). To and from `serial` nothing is steered: that pace is an order in
-//! which programs are started.
+//! Guarantees: looking costs a few loads and changes nothing; an execution mode that was set is obeyed by every rank
+//! from its next step on, and a rank that waits by the old one looks again at once. A step that is under way ends as it
+//! began, so that for so long more ranks than a new gate has places may be inside. Not here: which execution mode is
+//! best (`forebay_flow`). To and from `serial` nothing is steered: that execution mode is an order in which programs
+//! are started.
 
-use forebay_config::Pace;
+use forebay_config::ExecutionMode;
 use forebay_tier::host::time::Instant;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,17 +64,17 @@ impl Steering {
         Progress { complete, released, written }
     }
 
-    /// The pace that holds.
-    pub fn pace(&self) -> Pace {
-        self.space.control.pace()
+    /// The execution mode that holds.
+    pub fn execution_mode(&self) -> ExecutionMode {
+        self.space.control.execution_mode()
     }
 
-    /// Sets the pace for the steps to come.
+    /// Sets the execution mode for the steps to come.
     ///
     /// # Errors
     /// `NotPossibleHere` to or from `serial`.
-    pub fn set_pace(&self, pace: Pace) -> Result<()> {
-        if pace == Pace::Serial || self.pace() == Pace::Serial {
+    pub fn set_execution_mode(&self, execution_mode: ExecutionMode) -> Result<()> {
+        if execution_mode == ExecutionMode::Serial || self.execution_mode() == ExecutionMode::Serial {
             return Err(Error::new(
                 Kind::NotPossibleHere,
                 "mode serial cannot be set or left while programs run",
@@ -82,7 +82,7 @@ impl Steering {
             .with("space", &self.space.name)
             .hint("it determines the order in which programs are started: use forebay run --mode serial"));
         }
-        self.space.control.steer(pace);
+        self.space.control.steer(execution_mode);
         Ok(())
     }
 }

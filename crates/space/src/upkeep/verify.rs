@@ -181,7 +181,7 @@ impl Check<'_> {
                 self.add(None, rank, 0, format!("member {slot} is named as the writer and is another one"));
             }
         }
-        if !control.is_pace_whole() {
+        if !control.is_mode_whole() {
             self.add(None, 0, 0, "the mode does not match its checksum".into());
         }
     }

@@ -4,7 +4,7 @@
 //! the lane, the end of a step is one compare-and-swap on the lane's progress word. Not here: what may be called when,
 //! and what a step counts ([`crate::step::writer`]).
 
-use forebay_config::{environment, OpenOptions, Pace};
+use forebay_config::{environment, ExecutionMode, OpenOptions};
 use forebay_tier::host::time::Instant;
 use std::any::Any;
 use std::hash::{Hash, Hasher};
@@ -56,16 +56,16 @@ pub(crate) struct SpaceSink {
     seen: u32,
 }
 
-/// Under the setup lock: the pace that the first rank of a group says holds for all of it.
-fn settle_pace(member: &Membership, wanted: Option<Pace>) -> Result<()> {
+/// Under the setup lock: the execution mode that the first rank of a group says holds for all of it.
+fn settle_execution_mode(member: &Membership, wanted: Option<ExecutionMode>) -> Result<()> {
     let space = &member.space;
-    let settled = space.control.settle_pace(member.incarnation, wanted.unwrap_or_default());
+    let settled = space.control.settle_execution_mode(member.incarnation, wanted.unwrap_or_default());
     match wanted {
-        Some(pace) if pace != settled && !space.control.is_steered() => Err(Error::new(
+        Some(execution_mode) if execution_mode != settled && !space.control.is_steered() => Err(Error::new(
             Kind::OptionMismatch,
             format!("space {} is written in another execution mode", space.name),
         )
-        .with("asked_for", pace)
+        .with("asked_for", execution_mode)
         .with("is", settled)
         .hint("all ranks must open it with the same options")),
         _ => Ok(()),
@@ -162,7 +162,7 @@ impl SpaceWriter {
         let rank = member.rank;
         let space = member.space.clone();
         space.with_setup_lock(deadline, || {
-            settle_pace(&member, options.pace)?;
+            settle_execution_mode(&member, options.execution_mode)?;
             let keep = Keep::Declared(options.absent);
             options
                 .readers
@@ -185,8 +185,9 @@ impl SpaceWriter {
         let segments = LaneSpace::new(member.clone(), options.timeout, options.segment_bytes.is_none())?;
         // The first segment was faulted in just now, and a sample of its pages asked for its node.
         let placement = space.first.placement().map(|placement| placement.to_string());
-        let pace = Some(space.control.pace());
-        let head = TraceHead { placement, pace, size, ..TraceHead::new(Side::Writer, name, &options) };
+        let execution_mode = Some(space.control.execution_mode());
+        let head =
+            TraceHead { placement, execution_mode, size, ..TraceHead::new(Side::Writer, name, &options) };
         let trace = Trace::from_environment(&head, &environment::process);
         let (_, next) = space.control.progress(rank);
         let handle = Handle::new(("writer", "space"), name, &space.dir, options);
@@ -290,15 +291,15 @@ impl VersionSink for SpaceSink {
         check_present(self.space())
     }
 
-    fn pace(&self) -> Pace {
-        self.space().control.pace()
+    fn execution_mode(&self) -> ExecutionMode {
+        self.space().control.execution_mode()
     }
 
     fn is_turn(&mut self, version: u64, again: bool) -> Result<bool> {
         let space = &self.member.space;
         if again {
             self.seen = space.control.free_space().load(Acquire);
-            if space.control.pace() != Pace::SerialPerStep {
+            if space.control.execution_mode() != ExecutionMode::SerialPerStep {
                 return Ok(true);
             }
         }
@@ -309,7 +310,7 @@ impl VersionSink for SpaceSink {
         holders(self.space(), version)
     }
 
-    fn begin(&mut self, version: u64, pace: Pace) -> Result<()> {
+    fn begin(&mut self, version: u64, execution_mode: ExecutionMode) -> Result<()> {
         if !self.has_begun {
             // Said before the first version: this group adds to the stream.
             if !self.space().control.note_begun(self.member.incarnation) {
@@ -317,7 +318,7 @@ impl VersionSink for SpaceSink {
             }
             self.has_begun = true;
         }
-        self.segments.gate.begin_step(pace);
+        self.segments.gate.begin_step(execution_mode);
         self.lane.begin(version);
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use crate::support::{ranked, Root};
 use forebay_space::{
-    Description, Dtype, Error, Kind, Mechanism, Mode, NdBox, OpenOptions, Pace, Reader, Result, Retention,
-    Writer,
+    Description, Dtype, Error, ExecutionMode, Kind, Mechanism, Mode, NdBox, OpenOptions, Reader, Result,
+    Retention, Writer,
 };
 use std::time::Duration;
 
@@ -133,7 +133,9 @@ fn wrong_gets(said: &mut Said) {
     r.end_step().unwrap();
     w.close().unwrap();
     said.note("what never comes", r.wait(9, Some(SHORT)));
-    said.note("open what never comes", r.open_version(9));
+    let never = r.open_version(9);
+    assert_eq!(never.as_ref().err().map(Error::kind), Some(Kind::PeerMissing));
+    said.note("open what never comes", never);
 }
 
 fn what_is_gone(said: &mut Said) {
@@ -146,12 +148,12 @@ fn what_is_gone(said: &mut Said) {
 }
 
 fn turns(said: &mut Said) {
-    let options = OpenOptions { pace: Some(Pace::Serial), ..said.options(0, 1) };
+    let options = OpenOptions { execution_mode: Some(ExecutionMode::Serial), ..said.options(0, 1) };
     let mut w = said.writer("serial", &options);
     let mut r = said.reader("serial", &options);
     put(&mut w, 0);
     said.note("not before the end", r.begin_step(Some(SHORT)));
-    let options = OpenOptions { pace: Some(Pace::SerialPerStep), ..said.options(0, 1) };
+    let options = OpenOptions { execution_mode: Some(ExecutionMode::SerialPerStep), ..said.options(0, 1) };
     let mut w = said.writer("turns", &options);
     let _r = said.reader("turns", &options);
     put(&mut w, 0);

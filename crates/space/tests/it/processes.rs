@@ -533,12 +533,13 @@ fn a_writer_that_fails_to_open_leaves_its_lane_to_the_next_try() {
     assert_eq!(root.left(), Vec::<String>::new());
 
     // One of two ranks is refused; the other waits for it.
-    let paced = |pace, rank| OpenOptions { pace: Some(pace), ..ranked(rank, 2) };
-    let mut first = Writer::open(&name, &paced(forebay_space::Pace::Parallel, 0)).unwrap();
-    let refused = Writer::open(&name, &paced(forebay_space::Pace::SerialPerStep, 1));
+    let with_mode =
+        |execution_mode, rank| OpenOptions { execution_mode: Some(execution_mode), ..ranked(rank, 2) };
+    let mut first = Writer::open(&name, &with_mode(forebay_space::ExecutionMode::Parallel, 0)).unwrap();
+    let refused = Writer::open(&name, &with_mode(forebay_space::ExecutionMode::SerialPerStep, 1));
     assert_eq!(refused.err().map(|e| e.kind()), Some(Kind::OptionMismatch));
     let mut r = reader(&name, 0, 1).unwrap();
-    let mut second = Writer::open(&name, &paced(forebay_space::Pace::Parallel, 1)).unwrap();
+    let mut second = Writer::open(&name, &with_mode(forebay_space::ExecutionMode::Parallel, 1)).unwrap();
     assert_eq!((first.incarnation(), second.incarnation()), (1, 1));
     steps(&mut first, 0, 1).unwrap();
     steps(&mut second, 0, 1).unwrap();
@@ -550,10 +551,11 @@ fn a_writer_that_fails_to_open_leaves_its_lane_to_the_next_try() {
 fn a_group_of_which_a_rank_ended_and_another_failed_to_open_is_over() {
     let root = Root::new();
     let name = root.name("half-ended");
-    let paced = |pace, rank| OpenOptions { pace: Some(pace), ..ranked(rank, 2) };
-    let first = Writer::open(&name, &paced(forebay_space::Pace::Parallel, 0)).unwrap();
+    let with_mode =
+        |execution_mode, rank| OpenOptions { execution_mode: Some(execution_mode), ..ranked(rank, 2) };
+    let first = Writer::open(&name, &with_mode(forebay_space::ExecutionMode::Parallel, 0)).unwrap();
     first.close().unwrap();
-    let refused = Writer::open(&name, &paced(forebay_space::Pace::SerialPerStep, 1));
+    let refused = Writer::open(&name, &with_mode(forebay_space::ExecutionMode::SerialPerStep, 1));
     assert_eq!(refused.err().map(|e| e.kind()), Some(Kind::OptionMismatch));
     // The next run writes the space, although the first one never ended whole.
     let mut r = reader(&name, 0, 1).unwrap();

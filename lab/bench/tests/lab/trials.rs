@@ -1,4 +1,5 @@
-//! Choosing a plan, in earnest: workflows that are run on an emulated platform, and paces that are tried inside a run.
+//! Choosing a plan, in earnest: workflows that are run on an emulated platform, and execution modes that are tried
+//! inside a run.
 //!
 //! The platform is made up: a thread gets so much of it, and four get four times as much, so that keeping ranks out
 //! costs several times what anything else does. Only what is decided is asserted, never how long it took.
@@ -76,11 +77,11 @@ fn a_trial_overturns_a_plan_that_was_wrong() {
     assert_eq!(order[..2], [(gated, Why::Trial), (Mode::Parallel, Why::Trial)], "{tried:?}");
     assert_eq!(tried.decisions[0].mode, Mode::Parallel, "{tried:?}");
     assert!(tried.decisions[0].reason.contains("prediction rejected"), "{tried:?}");
-    // Every version was read and checked, whatever the pace.
+    // Every version was read and checked, whatever the execution mode.
     assert!(record.components.iter().all(|c| c.steps == 40), "{:?}", record.components);
     let page = forebay_pages::run::report(&record.run_dir).unwrap();
     let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("Paces tried") && page.contains("prediction rejected"));
+    assert!(page.contains("Execution modes tried") && page.contains("prediction rejected"));
     // The next run knows both.
     let past = history(&workflow, &[record]);
     let time_s = |mode: Mode| past.iter().find(|p| p.plan.mode == mode).map(|p| (p.time_s, p.runs));

@@ -1,4 +1,4 @@
-//! Times of checkpoints on this machine, for `cargo xtask bench checkpoint`: `measure DIR BYTES WHAT`.
+//! Times of checkpoints on this machine, for `cargo xtask bench checkpoint`: `measure_checkpoint DIR BYTES WHAT`.
 //!
 //! `blocked` saves to memory (DIR lies there) and prints the nanoseconds that `save` took, then those of a plain copy
 //! of the same arrays on as many threads into memory that was touched before: the best of a few rounds. `durable` saves
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
 }
 
 fn usage() -> Error {
-    Error::new(Kind::Usage, "measure DIR BYTES blocked|durable|restore|incremental")
+    Error::new(Kind::Usage, "measure_checkpoint DIR BYTES blocked|durable|restore|incremental")
 }
 
 fn open(dir: &Path, level: &str, bytes: usize) -> Result<Checkpoint> {

@@ -1,4 +1,4 @@
-//! Who may be at work when: what each pace keeps apart, and that no rank waits for the dead.
+//! Who may be at work when: what each execution mode keeps apart, and that no rank waits for the dead.
 //!
 //! Children are this test binary again: the test `child` plays the role that `SPACE_TEST_PACE` names.
 
@@ -8,10 +8,16 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::support::{options, ranked, reader, Root};
-use forebay_space::{inspect, Dtype, Kind, Mechanism, OpenOptions, Pace, Progress, Reader, Steering, Writer};
+use forebay_space::{
+    inspect, Dtype, ExecutionMode, Kind, Mechanism, OpenOptions, Progress, Reader, Steering, Writer,
+};
 
-fn paced(rank: u32, size: u32, pace: Pace) -> OpenOptions {
-    OpenOptions { pace: Some(pace), readers: vec![("reader".into(), 1)], ..ranked(rank, size) }
+fn with_mode(rank: u32, size: u32, execution_mode: ExecutionMode) -> OpenOptions {
+    OpenOptions {
+        execution_mode: Some(execution_mode),
+        readers: vec![("reader".into(), 1)],
+        ..ranked(rank, size)
+    }
 }
 
 fn put_step(writer: &mut Writer) {
@@ -28,7 +34,7 @@ fn serial_readers_begin_when_the_writers_have_ended() {
     for kind in [Mechanism::Space, Mechanism::Files] {
         let root = Root::new();
         let name = root.name("serial");
-        let told = OpenOptions { channel: kind, ..paced(0, 1, Pace::Serial) };
+        let told = OpenOptions { channel: kind, ..with_mode(0, 1, ExecutionMode::Serial) };
         let mut writer = Writer::open(&name, &told).unwrap();
         let reading = OpenOptions { component: Some("reader".into()), readers: Vec::new(), ..told };
         let mut reader = Reader::open(&name, &reading).unwrap();
@@ -50,7 +56,7 @@ fn serial_readers_begin_when_the_writers_have_ended() {
 fn serial_readers_learn_that_a_writer_died() {
     let root = Root::new();
     let name = root.name("dead");
-    let mut writer = Writer::open(&name, &paced(0, 1, Pace::Serial)).unwrap();
+    let mut writer = Writer::open(&name, &with_mode(0, 1, ExecutionMode::Serial)).unwrap();
     let mut reader = reader(&name, 0, 1).unwrap();
     put_step(&mut writer);
     writer.abandon();
@@ -64,7 +70,7 @@ fn in_turns_no_version_is_begun_before_the_last_one_was_released() {
     for kind in [Mechanism::Space, Mechanism::Files] {
         let root = Root::new();
         let name = root.name("turns");
-        let told = OpenOptions { channel: kind, ..paced(0, 1, Pace::SerialPerStep) };
+        let told = OpenOptions { channel: kind, ..with_mode(0, 1, ExecutionMode::SerialPerStep) };
         let mut writer = Writer::open(&name, &told).unwrap();
         let reading = OpenOptions { component: Some("reader".into()), readers: Vec::new(), ..told };
         // Written by the reader before it releases, looked at by the writer once it may begin.
@@ -92,7 +98,7 @@ fn in_turns_no_version_is_begun_before_the_last_one_was_released() {
 fn a_turn_that_does_not_come_names_the_reader() {
     let root = Root::new();
     let name = root.name("late");
-    let mut writer = Writer::open(&name, &paced(0, 1, Pace::SerialPerStep)).unwrap();
+    let mut writer = Writer::open(&name, &with_mode(0, 1, ExecutionMode::SerialPerStep)).unwrap();
     let reader = reader(&name, 0, 1).unwrap();
     writer.set_timeout(SHORT);
     put_step(&mut writer);
@@ -106,19 +112,20 @@ fn a_turn_that_does_not_come_names_the_reader() {
 }
 
 #[test]
-fn ranks_agree_on_the_pace_and_inspection_shows_it() {
+fn ranks_agree_on_the_mode_and_inspection_shows_it() {
     let root = Root::new();
     let name = root.name("agree");
-    let gated = Pace::Gated { writers: 2, readers: 1 };
-    let first = Writer::open(&name, &paced(0, 3, gated)).unwrap();
-    let other = Writer::open(&name, &paced(1, 3, Pace::Serial)).err().expect("another pace is refused");
+    let gated = ExecutionMode::Gated { writers: 2, readers: 1 };
+    let first = Writer::open(&name, &with_mode(0, 3, gated)).unwrap();
+    let other =
+        Writer::open(&name, &with_mode(1, 3, ExecutionMode::Serial)).err().expect("another one is refused");
     assert_eq!(other.kind(), Kind::OptionMismatch, "{other}");
-    assert_eq!(inspect(&name).unwrap().pace, "gated:2w1r");
+    assert_eq!(inspect(&name).unwrap().execution_mode, "gated:2w1r");
     first.abandon();
     // The next start of the program may choose again.
-    let _again = Writer::open(&name, &paced(0, 1, Pace::SerialPerStep)).unwrap();
-    assert_eq!(inspect(&name).unwrap().pace, "serial-per-step");
-    let files = OpenOptions { channel: Mechanism::Files, ..paced(0, 1, gated) };
+    let _again = Writer::open(&name, &with_mode(0, 1, ExecutionMode::SerialPerStep)).unwrap();
+    assert_eq!(inspect(&name).unwrap().execution_mode, "serial-per-step");
+    let files = OpenOptions { channel: Mechanism::Files, ..with_mode(0, 1, gated) };
     let refused = Writer::open(&root.name("files"), &files).err().expect("no gate without a space");
     assert_eq!(refused.kind(), Kind::NotPossibleHere, "{refused}");
 }
@@ -127,9 +134,9 @@ fn ranks_agree_on_the_pace_and_inspection_shows_it() {
 fn who_gathers_passes_the_gate_once_a_batch() {
     let root = Root::new();
     let name = root.name("gathers");
-    let pace = Pace::Gated { writers: 1, readers: 1 };
-    let gathering = OpenOptions { batch_bytes: Some(4096), ..paced(1, 2, pace) };
-    let mut first = Writer::open(&name, &paced(0, 2, pace)).unwrap();
+    let execution_mode = ExecutionMode::Gated { writers: 1, readers: 1 };
+    let gathering = OpenOptions { batch_bytes: Some(4096), ..with_mode(1, 2, execution_mode) };
+    let mut first = Writer::open(&name, &with_mode(0, 2, execution_mode)).unwrap();
     let mut second = Writer::open(&name, &gathering).unwrap();
     second.set_timeout(SHORT);
     first.begin_step().unwrap();
@@ -148,8 +155,8 @@ fn who_gathers_passes_the_gate_once_a_batch() {
 fn a_full_gate_keeps_others_out_until_a_rank_leaves() {
     let root = Root::new();
     let name = root.name("gate");
-    let pace = Pace::Gated { writers: 1, readers: 1 };
-    let open = |rank| Writer::open(&name, &paced(rank, 2, pace)).unwrap();
+    let execution_mode = ExecutionMode::Gated { writers: 1, readers: 1 };
+    let open = |rank| Writer::open(&name, &with_mode(rank, 2, execution_mode)).unwrap();
     let (mut first, mut second) = (open(0), open(1));
     second.set_timeout(SHORT);
     first.begin_step().unwrap();
@@ -189,13 +196,13 @@ fn no_more_than_the_gate_lets_in_are_inside_at_once() {
     const RANKS: u32 = 6;
     let root = Root::new();
     let name = root.name("many");
-    let pace = Pace::Gated { writers: 2, readers: 1 };
+    let execution_mode = ExecutionMode::Gated { writers: 2, readers: 1 };
     let (inside, most) = (AtomicU32::new(0), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for rank in 0..RANKS {
             let (name, inside, most) = (&name, &inside, &most);
             scope.spawn(move || {
-                let mut writer = Writer::open(name, &paced(rank, RANKS, pace)).unwrap();
+                let mut writer = Writer::open(name, &with_mode(rank, RANKS, execution_mode)).unwrap();
                 for _ in 0..20 {
                     writer.begin_step().unwrap();
                     let mut reserved =
@@ -231,8 +238,8 @@ fn no_more_than_the_gate_lets_in_are_inside_at_once() {
 fn a_rank_that_waits_for_space_keeps_no_other_out() {
     let root = Root::new();
     let name = root.name("full");
-    let pace = Pace::Gated { writers: 1, readers: 1 };
-    let small = |rank| OpenOptions { quota_bytes: Some(4 << 20), ..paced(rank, 2, pace) };
+    let execution_mode = ExecutionMode::Gated { writers: 1, readers: 1 };
+    let small = |rank| OpenOptions { quota_bytes: Some(4 << 20), ..with_mode(rank, 2, execution_mode) };
     let mut fast = Writer::open(&name, &small(0)).unwrap();
     let mut slow = Writer::open(&name, &small(1)).unwrap();
     let data = vec![7u8; 1200 << 10];
@@ -273,8 +280,8 @@ fn a_rank_that_waits_for_space_keeps_no_other_out() {
 fn the_place_of_the_dead_is_taken_over() {
     let root = Root::new();
     let name = root.name("dead");
-    let pace = Pace::Gated { writers: 1, readers: 1 };
-    let one = OpenOptions { readers: Vec::new(), ..paced(0, 1, pace) };
+    let execution_mode = ExecutionMode::Gated { writers: 1, readers: 1 };
+    let one = OpenOptions { readers: Vec::new(), ..with_mode(0, 1, execution_mode) };
     let mut child = start("inside", &name);
     let begin = Instant::now();
     let inside = Path::new(&name).with_extension("inside");
@@ -298,7 +305,7 @@ fn put_step_from(writer: &mut Writer, version: u64) {
 
 fn start(role: &str, name: &str) -> Child {
     Command::new(std::env::current_exe().expect("this binary"))
-        .args(["--exact", "paces::child", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "execution_modes::child", "--nocapture", "--test-threads=1"])
         .env("SPACE_TEST_PACE", role)
         .env("SPACE_TEST_NAME", name)
         .stdout(Stdio::null())
@@ -311,8 +318,8 @@ fn child() {
     let Ok(role) = std::env::var("SPACE_TEST_PACE") else { return };
     let name = std::env::var("SPACE_TEST_NAME").unwrap();
     assert_eq!(role, "inside");
-    let gated = Pace::Gated { writers: 1, readers: 1 };
-    let told = OpenOptions { pace: Some(gated), ..options() };
+    let gated = ExecutionMode::Gated { writers: 1, readers: 1 };
+    let told = OpenOptions { execution_mode: Some(gated), ..options() };
     let mut writer = Writer::open(&name, &OpenOptions { rank: Some(0), size: Some(1), ..told }).unwrap();
     put_step(&mut writer);
     writer.begin_step().unwrap();
@@ -323,45 +330,48 @@ fn child() {
 }
 
 #[test]
-fn a_pace_that_is_steered_frees_who_waits_by_the_old_one() {
+fn a_mode_that_is_steered_frees_who_waits_by_the_old_one() {
     let root = Root::new();
     let name = root.name("steered");
-    let told = paced(0, 1, Pace::SerialPerStep);
+    let told = with_mode(0, 1, ExecutionMode::SerialPerStep);
     let mut writer = Writer::open(&name, &told).unwrap();
     let mut reader = reader(&name, 0, 1).unwrap();
     let steering = Steering::open(&name).unwrap();
-    assert_eq!((steering.pace(), steering.progress()), (Pace::SerialPerStep, Progress::default()));
+    assert_eq!(
+        (steering.execution_mode(), steering.progress()),
+        (ExecutionMode::SerialPerStep, Progress::default())
+    );
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // No reader releases version 0 before the pace changes: by the old one this waits for ever.
+            // No reader releases version 0 before the execution mode changes: by the old one this waits for ever.
             put_step(&mut writer);
             put_step(&mut writer);
         });
         assert_eq!(reader.begin_step(None).unwrap(), Some(0));
         let seen = steering.progress();
         assert_eq!((seen.complete, seen.released, seen.written), (1, 0, false));
-        steering.set_pace(Pace::Parallel).unwrap();
+        steering.set_execution_mode(ExecutionMode::Parallel).unwrap();
     });
     reader.end_step().unwrap();
-    assert_eq!((steering.pace(), steering.progress().released), (Pace::Parallel, 1));
-    // A rank that comes late with the pace of the plan is no mismatch; by another incarnation its own holds.
+    assert_eq!((steering.execution_mode(), steering.progress().released), (ExecutionMode::Parallel, 1));
+    // A rank that comes late with the execution mode of the plan is no mismatch; by another incarnation its own holds.
     writer.close().unwrap();
     let again = Writer::open(&name, &told).unwrap();
-    assert_eq!(steering.pace(), Pace::SerialPerStep);
+    assert_eq!(steering.execution_mode(), ExecutionMode::SerialPerStep);
     again.close().unwrap();
-    let serial = steering.set_pace(Pace::Serial).unwrap_err();
+    let serial = steering.set_execution_mode(ExecutionMode::Serial).unwrap_err();
     assert_eq!(serial.kind(), Kind::NotPossibleHere);
 }
 
 #[test]
-fn ranks_that_come_late_join_at_the_steered_pace() {
+fn ranks_that_come_late_join_at_the_steered_mode() {
     let root = Root::new();
     let name = root.name("late-rank");
-    let told = |rank| paced(rank, 2, Pace::SerialPerStep);
+    let told = |rank| with_mode(rank, 2, ExecutionMode::SerialPerStep);
     let first = Writer::open(&name, &told(0)).unwrap();
-    let gated = Pace::Gated { writers: 64, readers: 64 };
-    Steering::open(&name).unwrap().set_pace(gated).unwrap();
+    let gated = ExecutionMode::Gated { writers: 64, readers: 64 };
+    Steering::open(&name).unwrap().set_execution_mode(gated).unwrap();
     let second = Writer::open(&name, &told(1)).unwrap();
-    assert_eq!(Steering::open(&name).unwrap().pace(), gated);
+    assert_eq!(Steering::open(&name).unwrap().execution_mode(), gated);
     drop((first, second));
 }

@@ -1,8 +1,8 @@
 //! Who may be at work on a channel when: both sides at once, in turns, or a few at a time.
 //!
-//! The writers say the pace when they open a space; it stands in the control segment, and every rank of either side
-//! obeys it from its next step on. What it is good for is decided elsewhere: on some tiers readers and writers that
-//! come at once, or too many of them, slow each other down by more than waiting costs.
+//! The writers say the execution mode when they open a space; it stands in the control segment, and every rank of
+//! either side obeys it from its next step on. What it is good for is decided elsewhere: on some tiers readers and
+//! writers that come at once, or too many of them, slow each other down by more than waiting costs.
 //!
 //! Not here: the gates that count who is inside (`space`).
 
@@ -20,7 +20,7 @@ pub const GATE_PLACES_MAX: u32 = 64;
 /// Who may be at work on a channel when. Text: `parallel`, `serial-per-step`, `serial`, `gated:4w8r`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Pace {
+pub enum ExecutionMode {
     /// Both sides at once: a version is read as soon as it is complete.
     #[default]
     Parallel,
@@ -37,13 +37,13 @@ pub enum Pace {
     },
 }
 
-impl fmt::Display for Pace {
+impl fmt::Display for ExecutionMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Pace::Parallel => f.pad("parallel"),
-            Pace::SerialPerStep => f.pad("serial-per-step"),
-            Pace::Serial => f.pad("serial"),
-            Pace::Gated { writers, readers } => f.pad(&format!("gated:{writers}w{readers}r")),
+            ExecutionMode::Parallel => f.pad("parallel"),
+            ExecutionMode::SerialPerStep => f.pad("serial-per-step"),
+            ExecutionMode::Serial => f.pad("serial"),
+            ExecutionMode::Gated { writers, readers } => f.pad(&format!("gated:{writers}w{readers}r")),
         }
     }
 }
@@ -55,23 +55,25 @@ fn places(text: &str) -> Option<(u32, u32)> {
     Some((count(writers)?, count(readers)?))
 }
 
-impl FromStr for Pace {
+impl FromStr for ExecutionMode {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Pace> {
+    fn from_str(text: &str) -> Result<ExecutionMode> {
         match text {
-            "parallel" => Ok(Pace::Parallel),
-            "serial-per-step" => Ok(Pace::SerialPerStep),
-            "serial" => Ok(Pace::Serial),
-            _ => places(text).map(|(writers, readers)| Pace::Gated { writers, readers }).ok_or_else(|| {
-                let gated = format!("gated:4w8r with 1 to {GATE_PLACES_MAX} of each");
-                refuse("pace", text, &format!("parallel | serial-per-step | serial | {gated}"))
-            }),
+            "parallel" => Ok(ExecutionMode::Parallel),
+            "serial-per-step" => Ok(ExecutionMode::SerialPerStep),
+            "serial" => Ok(ExecutionMode::Serial),
+            _ => places(text).map(|(writers, readers)| ExecutionMode::Gated { writers, readers }).ok_or_else(
+                || {
+                    let gated = format!("gated:4w8r with 1 to {GATE_PLACES_MAX} of each");
+                    refuse("execution_mode", text, &format!("parallel | serial-per-step | serial | {gated}"))
+                },
+            ),
         }
     }
 }
 
-as_text!(Pace);
+as_text!(ExecutionMode);
 
 #[cfg(test)]
 mod tests {
@@ -79,13 +81,15 @@ mod tests {
     use forebay_tier::Kind;
 
     #[test]
-    fn paces_are_read_as_written() {
-        let gated = Pace::Gated { writers: 4, readers: 64 };
-        for pace in [Pace::Parallel, Pace::SerialPerStep, Pace::Serial, gated] {
-            assert_eq!(pace.to_string().parse::<Pace>().unwrap(), pace);
+    fn modes_are_read_as_written() {
+        let gated = ExecutionMode::Gated { writers: 4, readers: 64 };
+        for execution_mode in
+            [ExecutionMode::Parallel, ExecutionMode::SerialPerStep, ExecutionMode::Serial, gated]
+        {
+            assert_eq!(execution_mode.to_string().parse::<ExecutionMode>().unwrap(), execution_mode);
         }
         for wrong in ["gated", "gated:0w1r", "gated:1w65r", "gated:1r1w", "Serial", ""] {
-            assert_eq!(wrong.parse::<Pace>().unwrap_err().kind(), Kind::Usage, "{wrong}");
+            assert_eq!(wrong.parse::<ExecutionMode>().unwrap_err().kind(), Kind::Usage, "{wrong}");
         }
     }
 }
