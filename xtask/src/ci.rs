@@ -2,8 +2,8 @@
 //! soonest. CI runs both.
 //!
 //! `make test` is a newcomer's: it builds the product, and runs every test of it once. `make test-all` has what takes
-//! longer: lints, licences, the lab, crash images, simulated processes, other privileges, the emulated machine, the
-//! package as it ships.
+//! longer: lints, licences, the lab, the agent, crash images, simulated processes, other privileges, the emulated
+//! machine, the package as it ships.
 //! `--long`, by hand, is `--all` with many more rounds, and sanitizers.
 //!
 //! A stage that fails does not stop the others, except that nothing is run that was not built. The last line is
@@ -23,8 +23,10 @@ use std::process::Command;
 use std::time::Duration;
 
 /// How the workspace is built and tested: one profile for everything, so that nothing is compiled twice. The Python
-/// package is built by its own tool, in its own stage.
-pub const TEST_BUILD: &[&str] = &["test", "--release", "--workspace", "--exclude", "forebay-python"];
+/// package is built by its own tool, in its own stage. So is the agent: with it many dependencies would have other
+/// features, and the other programs be built again.
+pub const TEST_BUILD: &[&str] =
+    &["test", "--release", "--workspace", "--exclude", "forebay-python", "--exclude", "forebay-cluster"];
 
 /// Programs, libraries and tests in one call: a build without the tests has other features of the dependencies, and
 /// would compile everything once more.
@@ -34,6 +36,8 @@ const BUILD: &[&str] = &[
     "--workspace",
     "--exclude",
     "forebay-python",
+    "--exclude",
+    "forebay-cluster",
     "--lib",
     "--bins",
     "--tests",
@@ -182,6 +186,7 @@ impl Run<'_> {
         let long = self.extent == Extent::Long;
         self.check("formats", formats::run);
         self.tests_of_the_lab();
+        self.tests_of_the_agent();
         self.check("crash simulation", |root| crash::check(root, long));
         let minutes = if long { SIMULATION_LONG_MINUTES } else { SIMULATION_MINUTES };
         self.check("simulated processes", |root| simulate::check(root, minutes));
@@ -345,6 +350,14 @@ impl Run<'_> {
             command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
             self.test_binary("tests of the lab", command, TEST_LIMIT);
         }
+    }
+
+    fn tests_of_the_agent(&mut self) {
+        title("tests of the agent");
+        let mut command = self.command(&cargo());
+        command.args(["test", "--release", "--package", "forebay-cluster", "--no-fail-fast"]);
+        command.current_dir(self.root);
+        self.test_binary("tests of the agent", command, TEST_LIMIT);
     }
 
     /// Runs a test binary, or cargo with several, and counts what it tested.

@@ -62,7 +62,8 @@ fn read(value: &Value, root: &Path) -> Vec<Package> {
 
 /// The packages that are built and tested together. Cargo called for one of them alone builds dependencies again, with
 /// other features.
-pub const TOGETHER: [&str; 3] = ["--workspace", "--exclude", "forebay-python"];
+pub const TOGETHER: [&str; 5] =
+    ["--workspace", "--exclude", "forebay-python", "--exclude", "forebay-cluster"];
 
 /// Builds an example and says where it is; its name is that of no other one.
 pub fn example(root: &Path, name: &str) -> Result<PathBuf, String> {

@@ -226,20 +226,32 @@ fn run_start(start: &Start, args: &[OsString]) -> Result<()> {
     }
 }
 
-/// The error of an agent that has ended, with what it said last.
+/// The error of an agent that has ended: its own, which it printed last.
 fn ended(child: &mut Child, at: &Rendezvous, node: &str) -> Result<Option<Error>> {
     let status = child.try_wait().map_err(|e| Error::io("cannot wait for the agent", e))?;
     let Some(status) = status else { return Ok(None) };
     let log = at.read(&log_file(node)).unwrap_or_default();
-    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
-    let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n  ");
-    let kind = Kind::ALL.iter().find(|kind| Some(kind.exit_code()) == status.code());
-    let kind = match kind {
-        Some(_) if last.contains("PeerMissing") => Kind::PeerMissing,
-        Some(kind) => *kind,
-        None => Kind::Internal,
+    Ok(Some(said_last(&log).unwrap_or_else(|| {
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n  ");
+        Error::new(Kind::Internal, format!("the agent of node {node} ended with {status}\n  {last}"))
+    })))
+}
+
+/// The last error of a log, `error: KIND: TEXT`, and its hint, `hint: TEXT`, as [`main_with`] prints them.
+fn said_last(log: &str) -> Option<Error> {
+    let at = log.rfind("error: ")?;
+    let (text, hint) = match log[at..].split_once("\n  hint: ") {
+        Some((text, hint)) => (text, Some(hint)),
+        None => (&log[at..], None),
     };
-    Ok(Some(Error::new(kind, format!("the agent of node {node} ended with {status}\n  {last}"))))
+    let (kind, text) = text.strip_prefix("error: ")?.split_once(": ")?;
+    let kind = Kind::ALL.iter().find(|known| known.name() == kind)?;
+    let error = Error::new(*kind, text.trim());
+    Some(match hint {
+        Some(hint) => error.hint(hint.trim()),
+        None => error,
+    })
 }
 
 /// The words of a verb, without the folder, which is given again.
@@ -367,6 +379,16 @@ mod tests {
         for wrong in ["", "2", "s", "-1s", "2 weeks", "1e30h"] {
             duration(wrong).unwrap_err();
         }
+    }
+
+    #[test]
+    fn an_error_is_read_as_it_was_printed() {
+        let error = Error::new(Kind::NameInUse, "there is one").with("pid", 7).hint("end it");
+        let read = said_last(&format!("earlier: 1\nerror: {error}\n")).unwrap();
+        assert_eq!((read.kind(), read.to_string()), (error.kind(), error.to_string()));
+        let without = Error::new(Kind::Usage, "no: such node");
+        assert_eq!(said_last(&format!("error: {without}")).unwrap().to_string(), without.to_string());
+        assert!(said_last("it was killed").is_none());
     }
 
     #[test]
