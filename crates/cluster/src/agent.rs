@@ -11,17 +11,17 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_space::{Error, Kind, Result};
+use forebay_space::{Error, Kind, Result, Wanted};
 use forebay_tier::process;
 
 use crate::authority::{files_of_node, identity};
 use crate::demand::{AgentFolder, Demands};
 use crate::endpoint::Listen;
 use crate::link::{Answering, Connecting, Link, Outgoing};
-use crate::message::{malformed, Answer, Ask, Found, Request, PROTOCOL};
+use crate::message::{malformed, Answer, Ask, Claim, Found, Request, PROTOCOL};
 use crate::mirror::Mirror;
 use crate::owner::Owner;
-use crate::rendezvous::{card_file, check_name, status_file, Card, Rendezvous};
+use crate::rendezvous::{card_file, check_name, status_file, Card, Job, Rendezvous};
 use crate::status::{MirrorStatus, ServedStatus, Status};
 
 /// The agent looks so often what is wanted.
@@ -33,6 +33,8 @@ const FIND_TIMEOUT: Duration = Duration::from_secs(5);
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// The folder of the job has gone when it was not there for so long: file systems of the network have gaps.
 const FOLDER_GONE: Duration = Duration::from_secs(5);
+/// Answers that were under way have so long.
+const LAST_ANSWERS: Duration = Duration::from_millis(400);
 /// Mirrors have so long to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -58,7 +60,11 @@ pub struct AgentOptions {
 }
 
 impl AgentOptions {
-    fn check(&self) -> Result<()> {
+    /// Checks the names.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`].
+    pub fn check(&self) -> Result<()> {
         check_name("job", &self.job)?;
         self.nodes.iter().chain([&self.node]).try_for_each(|node| check_name("node", node))?;
         let mut sorted = self.nodes.clone();
@@ -127,7 +133,7 @@ impl Agent {
         options.check()?;
         let is_over = || is_over.load(Relaxed);
         let deadline = Instant::now() + options.timeout;
-        let at = Rendezvous::make(&options.rendezvous, &options.job)?;
+        let at = Rendezvous::make(&options.rendezvous, &Job::new(&options.job, &options.nodes))?;
         if at.is_stopping() {
             return Err(Error::new(Kind::NotPossibleHere, "the agents of the job are being stopped")
                 .with("folder", at.path().display())
@@ -247,15 +253,16 @@ impl Agent {
     fn tick(&mut self) {
         self.demands.note(self.folder.take_wanted());
         let folder = &self.folder;
-        let wanted = self.demands.current(|name| folder.refuse(name, None));
+        let wanted = self.demands.current(|name| _ = folder.refuse(name, None));
         while let Ok(Search { name, found }) = self.searches.1.try_recv() {
             self.take_found(name, found);
         }
-        self.searching.retain(|name, due| *due > Instant::now() || wanted.contains(name));
-        for name in wanted {
+        let is_wanted = |name: &String| wanted.iter().any(|(wanted, _)| wanted == name);
+        self.searching.retain(|name, due| *due > Instant::now() || is_wanted(name));
+        for (name, readers) in wanted {
             let is_due = self.searching.get(&name).is_none_or(|due| *due <= Instant::now());
-            if is_due && !self.mirrors.contains_key(&name) {
-                self.search(name);
+            if is_due && self.mirrors.get(&name).is_none_or(Mirror::is_over) {
+                self.search(name, &readers);
             }
         }
         let folder = &self.folder;
@@ -283,23 +290,32 @@ impl Agent {
                 self.searching.remove(&name);
                 self.mirrors.insert(name, mirror);
             }
+            // It may be there a moment later; or a reader reads the mirror that is to be replaced.
+            Err(e) if matches!(e.kind(), Kind::PeerMissing | Kind::TimedOut | Kind::TooMany) => {}
+            Err(e) if e.kind() == Kind::NameInUse && self.mirrors.contains_key(&name) => {}
             Err(e) => {
-                eprintln!("forebay-agent: space {name}: {e}");
-                self.folder.refuse(&name, Some(&e.to_string()));
+                if self.folder.refuse(&name, Some(&e.to_string())) {
+                    eprintln!("forebay-agent: space {name}: {e}");
+                }
             }
         }
     }
 
-    /// Asks all nodes for a space, on a thread of its own.
-    fn search(&mut self, name: String) {
+    /// Asks all nodes for a space, on a thread of its own. A mirror that is over is replaced by one of another run.
+    fn search(&mut self, name: String, readers: &[Wanted]) {
         // Until it is answered; answers come within the time limit.
         self.searching.insert(name.clone(), Instant::now() + 2 * FIND_TIMEOUT);
         let others: Vec<String> = self.options.others().cloned().collect();
+        let before = self.mirrors.get(&name);
+        let ended = before.and_then(Mirror::source_at_end);
+        let before = before.map(|mirror| mirror.uuid().to_string());
+        let wanted: Vec<Claim> = readers.iter().map(Claim::of).collect();
         let (link, owner, done) = (self.link.clone(), self.owner.clone(), self.searches.0.clone());
         std::thread::spawn(move || {
-            let found = find(&link, &others, &name).and_then(|found| {
-                let Some((node, found)) = found else { return Ok(None) };
-                Mirror::begin(&link, &owner, &node, &name, &found.uuid).map(Some)
+            let found = find(&link, &others, &name, &wanted).and_then(|found| {
+                let is_new = |found: &Found| ended != Some((found.uuid.clone(), found.incarnation));
+                let Some((node, found)) = found.filter(|(_, found)| is_new(found)) else { return Ok(None) };
+                Mirror::begin(&link, &owner, (&node, &name), &found, before.as_deref()).map(Some)
             });
             let _ = done.send(Search { name, found });
         });
@@ -333,6 +349,7 @@ impl Agent {
     }
 
     fn end(self) {
+        let served = self.owner.served();
         let _ = self.write_status("ending");
         self.mirrors.values().for_each(Mirror::stop);
         let deadline = Instant::now() + END_TIMEOUT;
@@ -340,6 +357,10 @@ impl Agent {
             std::thread::sleep(TICK);
         }
         self.owner.end();
+        if !served.is_empty() {
+            // What the mirrors of other nodes wait for is answered first.
+            std::thread::sleep(LAST_ANSWERS);
+        }
         self.link.close();
         remove_own(&self.at, &self.options.node);
         drop(self.folder);
@@ -357,13 +378,18 @@ fn remove_own(at: &Rendezvous, node: &str) {
 ///
 /// # Errors
 /// [`Kind::NotPossibleHere`]: on several nodes.
-fn find(link: &Arc<Link>, others: &[String], name: &str) -> Result<Option<(String, Found)>> {
+fn find(
+    link: &Arc<Link>,
+    others: &[String],
+    name: &str,
+    wanted: &[Claim],
+) -> Result<Option<(String, Found)>> {
     let asking: Vec<_> = others
         .iter()
         .map(|node| {
-            let (link, node, name) = (link.clone(), node.clone(), name.to_string());
+            let (link, node, name, wanted) = (link.clone(), node.clone(), name.to_string(), wanted.to_vec());
             std::thread::spawn(move || {
-                let answer = link.ask(&node, Ask::Find { name }, FIND_TIMEOUT);
+                let answer = link.ask(&node, Ask::Find { name, wanted }, FIND_TIMEOUT);
                 (node, answer)
             })
         })

@@ -16,10 +16,10 @@ use rcgen::{
 use crate::rendezvous::Rendezvous;
 
 /// The authority's certificate, which all agents read.
-pub const AUTHORITY_FILE: &str = "authority.pem";
-const AUTHORITY_KEY_FILE: &str = "authority.key";
+pub const AUTHORITY_FILE: &str = ".authority.pem";
+const AUTHORITY_KEY_FILE: &str = ".authority.key";
 /// Made by the agent that makes the authority.
-const LOCK_FILE: &str = "authority.lock";
+const LOCK_FILE: &str = ".authority.lock";
 /// Making it takes milliseconds, but on a file system of the network others see it later.
 const AUTHORITY_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
@@ -67,7 +67,10 @@ pub fn identity(at: &Rendezvous, node: &str, address: &str) -> Result<Identity> 
     })
 }
 
-/// Names of the files of this module, of a node that is given and of the job.
+/// Names of the files of this module that are the job's.
+pub const FILES_OF_JOB: [&str; 3] = [AUTHORITY_FILE, AUTHORITY_KEY_FILE, LOCK_FILE];
+
+/// Names of the files of this module that are a node's.
 pub fn files_of_node(node: &str) -> [String; 2] {
     [format!("{node}.pem"), format!("{node}.key")]
 }

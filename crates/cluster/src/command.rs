@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use forebay_space::{Error, Kind, Result};
 
 use crate::agent::{Agent, AgentOptions};
 use crate::endpoint::Listen;
-use crate::rendezvous::{log_file, status_file, Rendezvous};
+use crate::rendezvous::{log_file, status_file, Job, Rendezvous};
 use crate::status::Status;
 
 const POLL: Duration = Duration::from_millis(20);
@@ -180,7 +180,8 @@ fn run_start(start: &Start, args: &[OsString]) -> Result<()> {
     if options.listen.is_plain() {
         eprintln!("forebay-agent: the fabric is trusted: data of node {} travel as plain text", options.node);
     }
-    let at = Rendezvous::make(&options.rendezvous, &options.job)?;
+    options.check()?;
+    let at = Rendezvous::make(&options.rendezvous, &Job::new(&options.job, &options.nodes))?;
     let log_path = at.path().join(log_file(&options.node));
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&log_path);
     let log = log.map_err(|e| Error::io(format!("cannot make {}", log_path.display()), e))?;
@@ -285,25 +286,15 @@ fn run_serve(start: &Start) -> Result<()> {
     agent.serve(&is_over)
 }
 
-/// The agents' folder, and its job as the cards say it.
-fn folder_of(path: &Path) -> Result<Rendezvous> {
-    let at = Rendezvous::open(path, "")?;
-    let job = at.nodes()?.iter().find_map(|node| {
-        let card: serde_json::Value = serde_json::from_str(&at.read(&format!("{node}.json")).ok()?).ok()?;
-        Some(card["job"].as_str()?.to_string())
-    });
-    Rendezvous::open(path, &job.unwrap_or_default())
-}
-
 /// What the agent of a node said last.
 fn status_of(at: &Rendezvous, node: &str) -> Option<Status> {
     serde_json::from_str(&at.read(&status_file(node)).ok()?).ok()
 }
 
 fn run_status(arguments: &At) -> Result<()> {
-    let at = folder_of(&arguments.rendezvous)?;
+    let at = Rendezvous::open(&arguments.rendezvous)?;
     let mut all = Vec::new();
-    for node in at.nodes()? {
+    for node in at.nodes() {
         let status = status_of(&at, &node);
         all.push((node.clone(), status, at.status_age(&node)));
     }
@@ -341,13 +332,11 @@ fn run_status(arguments: &At) -> Result<()> {
 }
 
 fn run_stop(stop: &Stop) -> Result<()> {
-    let at = folder_of(&stop.rendezvous)?;
+    let at = Rendezvous::open(&stop.rendezvous)?;
     at.ask_to_stop()?;
     let deadline = Instant::now() + stop.timeout;
     loop {
-        // A card without a fresh status is that of an agent that was killed.
-        let lives = |node: &String| at.status_age(node).is_none_or(|age| age < Duration::from_secs(5));
-        let left: Vec<String> = at.nodes()?.into_iter().filter(lives).collect();
+        let left: Vec<String> = at.nodes().into_iter().filter(|node| at.may_live(node)).collect();
         if left.is_empty() {
             at.remove_all();
             return Ok(());

@@ -11,9 +11,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use forebay_space::{check_short, destroy, glance, make_root, Error, Kind, Result};
+use forebay_space::{check_short, destroy, glance, make_root, Error, Kind, Result, Wanted};
 use forebay_space::{AGENT_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER};
 use rustix::fs::{flock, FlockOperation};
+
+use crate::message::CLAIMS_MAX;
 
 const LOCK_FILE: &str = "lock";
 /// Names of the mirrors, for the agent that follows one that was killed.
@@ -76,25 +78,29 @@ impl AgentFolder {
         }
     }
 
-    /// Names of spaces that are wanted now; each is told once.
-    pub fn take_wanted(&self) -> Vec<String> {
+    /// What is wanted now, by the names of spaces; each is told once.
+    pub fn take_wanted(&self) -> Vec<(String, Vec<Wanted>)> {
         let folder = self.path.join(WANTED_FOLDER);
-        let names = names_in(&folder);
-        names.iter().for_each(|name| drop(fs::remove_file(folder.join(name))));
-        names
+        let take = |name: String| {
+            let path = folder.join(&name);
+            // What is added between the two comes again within a second.
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let _ = fs::remove_file(&path);
+            (name, text.lines().filter_map(Wanted::read).collect())
+        };
+        names_in(&folder).into_iter().map(take).collect()
     }
 
-    /// Says why a space cannot be brought here; None: that holds no more.
-    pub fn refuse(&self, name: &str, why: Option<&str>) {
+    /// Says why a space cannot be brought here; None: that holds no more. Whether that is new.
+    pub fn refuse(&self, name: &str, why: Option<&str>) -> bool {
         let path = self.path.join(REFUSED_FOLDER).join(name);
-        match why {
-            None => drop(fs::remove_file(path)),
-            Some(why) => {
-                let new = self.path.join(REFUSED_FOLDER).join(format!(".{name}.new"));
-                // A reader that does not learn it waits until its deadline.
-                drop(fs::write(&new, why).and_then(|()| fs::rename(&new, path)));
-            }
-        }
+        let Some(why) = why else { return fs::remove_file(path).is_ok() };
+        let is_new = fs::read_to_string(&path).map_or(true, |before| before != why);
+        let new = self.path.join(REFUSED_FOLDER).join(format!(".{name}.new"));
+        // Said again, so that a reader that comes later learns it too. One that does not learn it waits until its
+        // deadline.
+        drop(fs::write(&new, why).and_then(|()| fs::rename(&new, path)));
+        is_new
     }
 
     /// Notes which space of this node is a mirror; None: it is there no more.
@@ -132,33 +138,43 @@ fn names_in(folder: &Path) -> Vec<String> {
 /// The spaces that readers wait for.
 #[derive(Default)]
 pub struct Demands {
-    renewed: BTreeMap<String, Instant>,
+    /// What readers take, and when each said so last.
+    spaces: BTreeMap<String, Vec<(Wanted, Instant)>>,
 }
 
 impl Demands {
     /// Notes demands that were left or renewed just now.
-    pub fn note(&mut self, names: Vec<String>) {
-        for name in names {
-            if self.renewed.len() < DEMANDS_MAX || self.renewed.contains_key(&name) {
-                self.renewed.insert(name, Instant::now());
+    pub fn note(&mut self, all: Vec<(String, Vec<Wanted>)>) {
+        for (name, lines) in all {
+            if lines.is_empty() || self.spaces.len() >= DEMANDS_MAX && !self.spaces.contains_key(&name) {
+                continue;
+            }
+            let readers = self.spaces.entry(name).or_default();
+            for wanted in lines {
+                readers.retain(|(known, _)| *known != wanted);
+                if readers.len() < CLAIMS_MAX {
+                    readers.push((wanted, Instant::now()));
+                }
             }
         }
     }
 
-    /// Those that are not over; of the others the names are given to `over`.
-    pub fn current(&mut self, mut over: impl FnMut(&str)) -> Vec<String> {
-        self.renewed.retain(|name, renewed| {
-            let lasts = renewed.elapsed() < RENEWED_EVERY * MISSED_MAX;
-            if !lasts {
+    /// Those that are not over, and what their readers take; of the others the names are given to `over`.
+    pub fn current(&mut self, mut over: impl FnMut(&str)) -> Vec<(String, Vec<Wanted>)> {
+        self.spaces.retain(|name, readers| {
+            readers.retain(|(_, renewed)| renewed.elapsed() < RENEWED_EVERY * MISSED_MAX);
+            if readers.is_empty() {
                 over(name);
             }
-            lasts
+            !readers.is_empty()
         });
-        self.renewed.keys().cloned().collect()
+        let wanted =
+            |readers: &[(Wanted, Instant)]| readers.iter().map(|(wanted, _)| wanted.clone()).collect();
+        self.spaces.iter().map(|(name, readers)| (name.clone(), wanted(readers))).collect()
     }
 
     /// One was met.
     pub fn met(&mut self, name: &str) {
-        self.renewed.remove(name);
+        self.spaces.remove(name);
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_space::{Attribute, Dtype, Error, Kind, Record, Result};
+use forebay_space::{Attribute, Dtype, Error, Kind, Record, Result, Wanted};
 use forebay_tier::checksum::crc32c_append;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,8 @@ pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 pub const PART_BYTES_MAX: u64 = 4 << 20;
 /// Records of one version.
 pub const RECORDS_MAX: usize = 200_000;
+/// Readers of one node that wait for a space, as far as they take different things.
+pub const CLAIMS_MAX: usize = 16;
 /// Ranks of all reader groups of a space, on one node.
 pub const RANKS_MAX: usize = 4096;
 
@@ -41,10 +43,13 @@ pub struct Request {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Ask {
-    /// Whether writers of this space are or were on the node.
+    /// Whether writers of this space are on the node, or were and a waiting reader takes what they have put.
     Find {
         /// Its short name.
         name: String,
+        /// The readers that wait for it.
+        #[serde(default)]
+        wanted: Vec<Claim>,
     },
     /// Begins a mirror of a space.
     Open {
@@ -90,6 +95,34 @@ pub enum Ask {
     },
 }
 
+/// What a waiting reader takes of writers that have ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// All that is there.
+    pub finished: bool,
+    /// What writers of this launch have put; 0: of none.
+    pub run: u64,
+    /// Its process began at most and at least so many nanoseconds ago: clocks of two nodes differ.
+    pub began_ago_ns: (u64, u64),
+}
+
+impl Claim {
+    /// Of a reader of this node.
+    pub fn of(wanted: &Wanted) -> Claim {
+        let ago = |at| forebay_tier::clock::realtime_ns().saturating_sub(at);
+        let Wanted { finished, run, began } = wanted;
+        Claim { finished: *finished, run: *run, began_ago_ns: (ago(began.start), ago(began.end)) }
+    }
+
+    /// By the clock of this node.
+    pub fn here(&self) -> Wanted {
+        let at = |ago| forebay_tier::clock::realtime_ns().saturating_sub(ago);
+        let (most, least) = self.began_ago_ns;
+        Wanted { finished: self.finished, run: self.run, began: at(most)..at(least) }
+    }
+}
+
 /// A rank that reads a mirror.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,6 +142,9 @@ pub struct Rank {
     pub below: u64,
     /// Whether it has seen the end of the stream.
     pub ended: bool,
+    /// Whether it has left its group for good.
+    #[serde(default)]
+    pub left: bool,
 }
 
 /// An answer.
@@ -134,6 +170,8 @@ pub enum Answer {
 pub struct Found {
     /// Identity.
     pub uuid: String,
+    /// Which start of its writers.
+    pub incarnation: u32,
     /// As `forebay ls` says it.
     pub state: String,
 }
@@ -160,7 +198,7 @@ pub struct Opened {
 }
 
 /// How a wait for a version ended.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Next {
     /// It is complete, and held until the next `Next`.
@@ -182,7 +220,7 @@ pub enum Next {
 pub type Attributes = BTreeMap<String, Attribute>;
 
 /// A complete version.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Version {
     /// Its records, in the order of ranks and puts.
     pub records: Vec<RecordText>,
@@ -328,6 +366,7 @@ pub fn read_request(bytes: &[u8]) -> Result<Request> {
     }
     let request: Request = serde_json::from_slice(bytes).map_err(|e| malformed(&e.to_string()))?;
     match &request.ask {
+        Ask::Find { wanted, .. } if wanted.len() > CLAIMS_MAX => Err(malformed("it names too many readers")),
         Ask::Readers { ranks, .. } if ranks.len() > RANKS_MAX => Err(malformed("it names too many ranks")),
         Ask::Read { bytes, .. } if *bytes > PART_BYTES_MAX => Err(malformed("it asks for too many bytes")
             .with("bytes", bytes)
@@ -397,7 +436,7 @@ mod tests {
 
     #[test]
     fn other_messages_are_refused() {
-        let whole = request(Ask::Find { name: "heat".into() });
+        let whole = request(Ask::Find { name: "heat".into(), wanted: vec![] });
         let text = String::from_utf8(whole.clone()).unwrap();
         for bytes in [
             Vec::new(),

@@ -21,10 +21,10 @@ use forebay_space::{
 
 use crate::link::{gone, Link};
 use crate::message::{
-    malformed, piece_of, Answer, Ask, Attributes, Next, Opened, Place, Rank, RecordText, RANKS_MAX,
+    malformed, piece_of, Answer, Ask, Attributes, Found, Next, Opened, Place, Rank, Version, RANKS_MAX,
 };
 use crate::naming::stand_in_name;
-use crate::owner::{Owner, StandIn};
+use crate::owner::{sentence, Owner, StandIn};
 use crate::pull::Pull;
 
 /// How long one request for the next version waits at the owner.
@@ -39,6 +39,8 @@ const SLICE: Duration = Duration::from_millis(300);
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 /// While ranks read elsewhere their stand-ins look for complete versions so often.
 const FOLLOW_EVERY: Duration = Duration::from_millis(5);
+/// A mirror that is full and that no rank reads ends after this.
+const UNUSED: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
 /// What is known of a mirror from outside.
@@ -48,6 +50,8 @@ pub struct Mirror {
     /// Node of its writers.
     pub node: String,
     uuid: String,
+    /// What it is a copy of: space and start of its writers.
+    source: (String, u32),
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -55,6 +59,14 @@ pub struct Mirror {
 #[derive(Default)]
 struct Shared {
     is_stopping: AtomicBool,
+    /// The space has ended, or cannot be copied any further.
+    is_over: AtomicBool,
+    /// The owner's writers have closed, and all that they put was copied.
+    has_ended: AtomicBool,
+    /// A rank of this node has read it.
+    has_come: AtomicBool,
+    /// The owner's space was removed or replaced.
+    has_gone_there: AtomicBool,
     /// Versions that were copied.
     versions: AtomicU64,
     bytes: AtomicU64,
@@ -68,6 +80,15 @@ impl Shared {
     }
 }
 
+/// What became of a version.
+enum Copied {
+    Whole,
+    /// The agent ends.
+    Stopped,
+    /// No rank reads the mirror, which is full.
+    Unused,
+}
+
 /// How copying ended.
 enum Ending {
     /// The owner's writers have closed.
@@ -76,14 +97,24 @@ enum Ending {
     Failed(String),
     /// The agent ends.
     Stopped,
+    /// No rank reads it.
+    Unused,
 }
 
 impl Mirror {
-    /// Begins to mirror the space `name` of `node`, which is `uuid` there. Returns when readers can open it.
+    /// Begins to mirror the space `name` of `node`, as it was found there. Returns when readers can open it. `before` is
+    /// the identity of a mirror that is over, which it replaces: readers that wait in that one go over to it.
     ///
     /// # Errors
-    /// Those of the owner; those of making a space here.
-    pub fn begin(link: &Arc<Link>, owner: &Arc<Owner>, node: &str, name: &str, uuid: &str) -> Result<Mirror> {
+    /// Those of the owner; those of making a space here: [`Kind::NameInUse`] also while a reader reads the mirror that
+    /// is to be replaced.
+    pub fn begin(
+        link: &Arc<Link>,
+        owner: &Arc<Owner>,
+        (node, name): (&str, &str),
+        found: &Found,
+        before: Option<&str>,
+    ) -> Result<Mirror> {
         let shared = Arc::<Shared>::default();
         let copy = Copying {
             link: link.clone(),
@@ -93,12 +124,12 @@ impl Mirror {
             losses: link.peers.losses(node),
             shared: shared.clone(),
         };
-        let ask = Ask::Open { mirror: copy.mirror.clone(), name: name.to_string(), uuid: uuid.to_string() };
+        let ask = Ask::Open { mirror: copy.mirror.clone(), name: name.to_string(), uuid: found.uuid.clone() };
         let Answer::Opened(opened) = link.ask(node, ask, ANSWER_TIMEOUT)? else {
             return Err(malformed("a space was to be opened").with("node", node));
         };
         owner.note_mirror(name, true);
-        let writers = copy.writers(&opened).inspect_err(|_| {
+        let writers = copy.writers(&opened, before).inspect_err(|_| {
             copy.close();
             owner.note_mirror(name, false);
         })?;
@@ -111,12 +142,23 @@ impl Mirror {
             copy.shared.set_state("gone");
         });
         let thread = thread.map_err(|e| Error::io("cannot start a thread", e))?;
-        Ok(Mirror { name, node: node.to_string(), uuid, shared, thread: Some(thread) })
+        let source = (found.uuid.clone(), found.incarnation);
+        Ok(Mirror { name, node: node.to_string(), uuid, source, shared, thread: Some(thread) })
     }
 
     /// Identity of the copy.
     pub fn uuid(&self) -> &str {
         &self.uuid
+    }
+
+    /// Of one that has come to its end: what it is a copy of.
+    pub fn source_at_end(&self) -> Option<(String, u32)> {
+        self.shared.has_ended.load(Relaxed).then(|| self.source.clone())
+    }
+
+    /// Whether it copies nothing more.
+    pub fn is_over(&self) -> bool {
+        self.shared.is_over.load(Relaxed)
     }
 
     /// Whether nothing of it is left.
@@ -156,9 +198,11 @@ impl Copying {
         self.link.peers.losses(&self.node) != self.losses
     }
 
-    /// Writers of a new space like the owner's.
-    fn writers(&self, opened: &Opened) -> Result<Vec<Writer>> {
-        if mechanism_of(&self.name)?.is_some() {
+    /// Writers of a new space like the owner's, in the place of the mirror `before`.
+    fn writers(&self, opened: &Opened, before: Option<&str>) -> Result<Vec<Writer>> {
+        let is_before =
+            || before.is_some_and(|uuid| glance(&self.name).is_ok_and(|found| found.uuid == uuid));
+        if mechanism_of(&self.name)?.is_some() && !is_before() {
             return Err(Error::new(Kind::NameInUse, format!("there is a space {} on this node", self.name))
                 .with("writers_on", &self.node)
                 .hint("all writers of a space run on one node; `forebay ls` shows the space of this node"));
@@ -174,7 +218,9 @@ impl Copying {
                 retention: Some(opened.retention.parse()?),
                 checksum: Some(opened.checksum),
                 when_full: Some(WhenFull::Block),
-                mode: Mode::Exclusive,
+                // The first one replaces the mirror before, and the others join it.
+                mode: if before.is_some() { Mode::Write } else { Mode::Exclusive },
+                replace: before.is_some(),
                 readers: opened.declared.clone(),
                 // Rank and size are those of the owner's writers, whatever started this agent.
                 scope: Scope::Node,
@@ -211,14 +257,17 @@ impl Copying {
             let reporting =
                 ranks.as_ref().ok().map(|ranks| threads.spawn(|| self.report(ranks, opened, &is_over)));
             let ending = match &ranks {
-                Ok(_) => self.copy(&mut writers, opened),
+                Ok(ranks) => self.copy(&mut writers, opened, ranks),
                 Err(e) => Ending::Failed(format!("the agent cannot look at its copy of the space: {e}")),
             };
             let may_be_read = matches!(ending, Ending::Closed(_));
             self.end(writers, ending);
+            self.shared.has_ended.store(may_be_read, Relaxed);
+            self.shared.is_over.store(true, Relaxed);
             if let (true, Ok(ranks)) = (may_be_read, &ranks) {
                 // As long as it is there readers come, and their ends are told.
-                while !ranks.is_removed() && !self.is_stopping() {
+                let has_gone_there = || self.shared.has_gone_there.load(Relaxed);
+                while !ranks.is_removed() && !self.is_stopping() && !has_gone_there() {
                     std::thread::sleep(POLL);
                 }
             }
@@ -234,18 +283,19 @@ impl Copying {
     }
 
     /// Copies versions until there are no more.
-    fn copy(&self, writers: &mut [Writer], opened: &Opened) -> Ending {
+    fn copy(&self, writers: &mut [Writer], opened: &Opened, ranks: &ReaderRanks) -> Ending {
         let mut version = opened.oldest;
         loop {
             let next = match self.next(version) {
                 Ok(Some(next)) => next,
                 Ok(None) => return Ending::Stopped,
-                Err(e) => return Ending::Failed(e.to_string()),
+                Err(e) => return Ending::Failed(sentence(&e)),
             };
             match next {
                 Next::Waiting => {}
                 Next::End(attributes) => return Ending::Closed(attributes),
                 Next::Died(text) => return Ending::Failed(format!("on node {}: {text}", self.node)),
+                Next::Dropped { .. } if !is_read(ranks) && !ranks.is_awaited() => return Ending::Unused,
                 Next::Dropped { oldest } => {
                     return Ending::Failed(format!(
                         "versions {version} to {} were dropped on node {} before they were copied",
@@ -253,15 +303,18 @@ impl Copying {
                         self.node
                     ));
                 }
-                Next::Version(found) => {
-                    match self.copy_version(writers, version, &found.records, &found.attributes) {
-                        Ok(true) => version += 1,
-                        Ok(false) => return Ending::Stopped,
-                        Err(e) => {
-                            return Ending::Failed(format!("version {version} from node {}: {e}", self.node))
-                        }
+                Next::Version(found) => match self.copy_version(writers, version, &found, ranks) {
+                    Ok(Copied::Whole) => version += 1,
+                    Ok(Copied::Stopped) => return Ending::Stopped,
+                    Ok(Copied::Unused) => return Ending::Unused,
+                    Err(e) => {
+                        return Ending::Failed(format!(
+                            "version {version} from node {}: {}",
+                            self.node,
+                            sentence(&e)
+                        ))
                     }
-                }
+                },
             }
         }
     }
@@ -297,16 +350,15 @@ impl Copying {
         }
     }
 
-    /// Whether it was copied; false: the mirror is to end.
     fn copy_version(
         &self,
         writers: &mut [Writer],
         version: u64,
-        records: &[RecordText],
-        attributes: &Attributes,
-    ) -> Result<bool> {
+        found: &Version,
+        ranks: &ReaderRanks,
+    ) -> Result<Copied> {
         let records: Vec<Record> =
-            records.iter().map(|record| record.record(writers.len() as u32)).collect::<Result<_>>()?;
+            found.records.iter().map(|record| record.record(writers.len() as u32)).collect::<Result<_>>()?;
         let bytes = records.iter().try_fold(0u64, |sum, record| sum.checked_add(record.bytes));
         let bytes = bytes.ok_or_else(|| malformed("the sizes of records are too large"))?;
         for writer in writers.iter_mut() {
@@ -314,32 +366,47 @@ impl Copying {
         }
         let mut pull = Pull::new(&self.link, (&self.node, &self.mirror), version, bytes, PART_TIMEOUT);
         for record in &records {
-            if !self.put(&mut writers[record.rank as usize], record, &mut pull)? {
-                return Ok(false);
+            match self.put(&mut writers[record.rank as usize], record, &mut pull, ranks)? {
+                Copied::Whole => {}
+                other => return Ok(other),
             }
         }
-        set_attributes(&mut writers[0], attributes)?;
+        set_attributes(&mut writers[0], &found.attributes)?;
         for writer in writers.iter_mut() {
             writer.end_step()?;
         }
         self.shared.versions.fetch_add(1, Relaxed);
         self.shared.bytes.fetch_add(bytes, Relaxed);
-        Ok(true)
+        Ok(Copied::Whole)
     }
 
     /// One record, from the network into the pool. Waits for free space as long as the mirror is wanted.
-    fn put(&self, writer: &mut Writer, record: &Record, pull: &mut Pull<'_>) -> Result<bool> {
+    fn put(
+        &self,
+        writer: &mut Writer,
+        record: &Record,
+        pull: &mut Pull<'_>,
+        ranks: &ReaderRanks,
+    ) -> Result<Copied> {
+        let mut used_at = Instant::now();
         loop {
             match writer.reserve_record(&piece_of(record)) {
                 Ok(mut reservation) => {
                     pull.fill(reservation.as_mut_slice())?;
                     writer.commit(reservation)?;
-                    return Ok(true);
+                    return Ok(Copied::Whole);
                 }
                 // Readers of this node hold the space, and the owner's writers wait for them.
                 Err(e) if matches!(e.kind(), Kind::QuotaFull | Kind::TimedOut) => {
                     if self.is_stopping() {
-                        return Ok(false);
+                        return Ok(Copied::Stopped);
+                    }
+                    // A version that no rank waits for is not to be held at the owner.
+                    if !self.shared.has_come.load(Relaxed) || is_read(ranks) || ranks.is_awaited() {
+                        used_at = Instant::now();
+                    }
+                    if used_at.elapsed() > UNUSED {
+                        return Ok(Copied::Unused);
                     }
                     if self.is_lost() {
                         return Err(gone(&self.node));
@@ -366,6 +433,10 @@ impl Copying {
                 eprintln!("forebay-agent: the copy of space {} ends: {why}", self.name);
                 self.abandon(writers, &why);
             }
+            Ending::Unused => {
+                self.shared.set_state("not read");
+                self.abandon(writers, "its versions were dropped while no rank read it");
+            }
             Ending::Stopped => {
                 self.shared.set_state("stopping");
                 self.abandon(writers, "the agent of this node was stopped");
@@ -389,6 +460,7 @@ impl Copying {
             let now: Vec<ReaderRank> =
                 ranks.now().into_iter().filter(|rank| rank.pid != Some(std::process::id())).collect();
             has_come |= now.iter().any(|rank| rank.pid.is_some());
+            self.shared.has_come.store(has_come, Relaxed);
             let report: Vec<Rank> = own_ranks(&now, &elsewhere);
             if told.as_ref() != Some(&report) || said_at.elapsed() >= REPORT_EVERY || last {
                 if let Some(places) = self.tell(&report) {
@@ -416,6 +488,10 @@ impl Copying {
         let ask = Ask::Readers { mirror: self.mirror.clone(), ranks };
         match self.link.ask(&self.node, ask, ANSWER_TIMEOUT) {
             Ok(Answer::Elsewhere(places)) => Some(places),
+            Err(e) if e.kind() == Kind::PeerMissing && !self.is_lost() => {
+                self.shared.has_gone_there.store(true, Relaxed);
+                None
+            }
             _ => None,
         }
     }
@@ -445,6 +521,7 @@ impl Copying {
                 reads: true,
                 below: 0,
                 ended: false,
+                left: false,
             };
             if let Ok(stand_in) = StandIn::join(&self.name, &rank, &place.node) {
                 elsewhere.insert(place.clone(), stand_in);
@@ -477,11 +554,17 @@ impl Copying {
             return;
         }
         if let Err(e) = destroy(&self.name) {
-            if e.kind() != Kind::PeerMissing {
+            // Another mirror has the name now.
+            if e.kind() != Kind::PeerMissing && !ranks.is_removed() {
                 eprintln!("forebay-agent: space {} stays: {e}", self.name);
             }
         }
     }
+}
+
+/// Whether a rank of this node reads.
+fn is_read(ranks: &ReaderRanks) -> bool {
+    ranks.now().iter().any(|rank| rank.pid.is_some_and(|pid| pid != std::process::id()))
 }
 
 /// What is said of ranks of this node.
@@ -499,6 +582,7 @@ fn own_ranks(now: &[ReaderRank], elsewhere: &BTreeMap<Place, StandIn>) -> Vec<Ra
             reads: rank.pid.is_some(),
             below: rank.below,
             ended: rank.ended,
+            left: rank.left,
         })
         .collect()
 }

@@ -13,12 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_space::{glance, Error, Kind, OpenOptions, Reader, ReaderRanks, Result, Scope, SpaceInfo, View};
+use forebay_space::{
+    glance, leave_reader_group, Error, Kind, OpenOptions, Reader, ReaderRanks, Result, Scope, SpaceInfo, View,
+};
 
 use crate::link::Outgoing;
 use crate::message::{
-    malformed, Answer, Ask, Found, Next, Opened, Place, Rank, RecordText, Request, Version, PART_BYTES_MAX,
-    RECORDS_MAX,
+    malformed, Answer, Ask, Claim, Found, Next, Opened, Place, Rank, RecordText, Request, Version,
+    PART_BYTES_MAX, RECORDS_MAX,
 };
 use crate::naming::{absent_of, stand_in_name};
 
@@ -35,8 +37,8 @@ pub struct Owner {
     /// When this agent began, nanoseconds since 1970: older spaces whose writers have ended are of another job.
     since_unix_ns: u64,
     served: Mutex<BTreeMap<String, Arc<Served>>>,
-    /// Names of the mirrors that this node has itself.
-    mirrors: Mutex<BTreeSet<String>>,
+    /// Names of the mirrors that this node has itself, and how many of each: one that is over goes a little later.
+    mirrors: Mutex<BTreeMap<String, usize>>,
     is_ending: AtomicBool,
     /// Bytes sent.
     pub bytes: AtomicU64,
@@ -48,11 +50,23 @@ struct Served {
     uuid: String,
     /// The mirror's node.
     node: String,
-    observer: Mutex<Reader>,
+    observing: Mutex<Observing>,
     ranks: ReaderRanks,
     held: Mutex<Option<Held>>,
     stand_ins: Mutex<BTreeMap<(String, u32), StandIn>>,
+    /// Ranks that have left their group for good.
+    left: Mutex<BTreeSet<(String, u32)>>,
+    /// A rank has read the mirror: the groups of its ranks hold what they need.
+    has_come: AtomicBool,
     is_over: AtomicBool,
+}
+
+/// What a mirror waits for.
+enum Observing {
+    /// The next version.
+    At(Box<Reader>),
+    /// Nothing more: this was the last answer. The space is in use no longer, but by ranks that read it.
+    Over(Next),
 }
 
 /// A version that is copied.
@@ -62,6 +76,12 @@ struct Held {
     views: Vec<(u64, View)>,
     bytes: u64,
     records: Vec<RecordText>,
+}
+
+/// An error in one line, for who cannot follow its hint.
+pub fn sentence(error: &Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().to_string()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,10 +104,9 @@ impl Owner {
     /// Says that a space of this name is a mirror of this node, or that it is none any more.
     pub fn note_mirror(&self, name: &str, is_one: bool) {
         let mut mirrors = lock(&self.mirrors);
-        match is_one {
-            true => mirrors.insert(name.to_string()),
-            false => mirrors.remove(name),
-        };
+        let count = mirrors.entry(name.to_string()).or_default();
+        *count = if is_one { *count + 1 } else { count.saturating_sub(1) };
+        mirrors.retain(|_, count| *count > 0);
     }
 
     /// Names of the spaces that are read for others, with the nodes that read them.
@@ -113,7 +132,7 @@ impl Owner {
 
     fn answer_in_words(&self, node: &str, ask: Ask) -> Result<Answer> {
         match ask {
-            Ask::Find { name } => self.find(&name).map(Answer::Found),
+            Ask::Find { name, wanted } => self.find(&name, &wanted).map(Answer::Found),
             Ask::Open { mirror, name, uuid } => self.open(node, mirror, &name, &uuid).map(Answer::Opened),
             Ask::Next { mirror, version, wait_ms } => {
                 let wait = Duration::from_millis(wait_ms).min(WAIT_MAX);
@@ -121,6 +140,12 @@ impl Owner {
             }
             Ask::Readers { mirror, ranks } => {
                 let served = self.of(&mirror)?;
+                if served.ranks.is_removed() {
+                    return Err(Error::new(
+                        Kind::PeerMissing,
+                        format!("space {} was removed or replaced", served.name),
+                    ));
+                }
                 served.follow(&ranks);
                 Ok(Answer::Elsewhere(self.elsewhere(&served)))
             }
@@ -140,9 +165,10 @@ impl Owner {
         })
     }
 
-    /// The space of this name, where its writers are or were on this node and of this job.
-    fn find(&self, name: &str) -> Result<Option<Found>> {
-        if lock(&self.mirrors).contains(name) {
+    /// The space of this name, where its writers are on this node; or where they were, in this job, and one of the
+    /// readers takes what they have put.
+    fn find(&self, name: &str, wanted: &[Claim]) -> Result<Option<Found>> {
+        if lock(&self.mirrors).contains_key(name) {
             return Ok(None);
         }
         let info = match glance(name) {
@@ -153,9 +179,17 @@ impl Owner {
             "open" => true,
             // Without a writer there is nothing to copy yet.
             "new" => false,
-            _ => info.created_unix_ns >= self.since_unix_ns,
+            _ if info.created_unix_ns < self.since_unix_ns => false,
+            _ => match ReaderRanks::open(name) {
+                Err(e) if e.kind() == Kind::PeerMissing => false,
+                ranks => {
+                    let ranks = ranks?;
+                    wanted.iter().any(|claim| ranks.is_streamed_by(&claim.here()))
+                }
+            },
         };
-        Ok(is_of_job.then_some(Found { uuid: info.uuid, state: info.state }))
+        let incarnation = info.producer.map_or(0, |producer| producer.incarnation);
+        Ok(is_of_job.then_some(Found { uuid: info.uuid, incarnation, state: info.state }))
     }
 
     fn open(&self, node: &str, mirror: String, name: &str, uuid: &str) -> Result<Opened> {
@@ -180,10 +214,12 @@ impl Owner {
             name: name.to_string(),
             uuid: uuid.to_string(),
             node: node.to_string(),
-            observer: Mutex::new(observer),
+            observing: Mutex::new(Observing::At(Box::new(observer))),
             ranks: ReaderRanks::open(name)?,
             held: Mutex::default(),
             stand_ins: Mutex::default(),
+            left: Mutex::default(),
+            has_come: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         };
         lock(&self.served).insert(mirror, Arc::new(served));
@@ -267,35 +303,46 @@ impl Served {
     /// Waits for a version, and holds it; what was held is released.
     fn next(&self, version: u64, wait: Duration, is_ending: &AtomicBool) -> Result<Next> {
         let deadline = Instant::now() + wait;
-        let mut observer = lock(&self.observer);
-        loop {
-            // Where no rank reads yet, nothing else keeps what comes next from being dropped.
-            if !lock(&self.stand_ins).is_empty() {
+        let mut observing = lock(&self.observing);
+        let observer = match &mut *observing {
+            Observing::At(observer) => observer,
+            // The answer was lost.
+            Observing::Over(last) => return Ok(last.clone()),
+        };
+        let next = loop {
+            // Where no rank has read yet, nothing else keeps what comes next from being dropped.
+            if self.has_come.load(Relaxed) {
                 lock(&self.held).take_if(|held| held.version != version);
             }
-            if self.is_over.load(Relaxed) || is_ending.load(Relaxed) {
-                return Err(Error::new(Kind::PeerMissing, "the agent ends"));
+            if is_ending.load(Relaxed) {
+                break Next::Died("its agent was stopped".to_string());
+            }
+            if self.is_over.load(Relaxed) {
+                return Err(Error::new(Kind::PeerMissing, "the mirror is over"));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             match observer.wait(version, Some(left.min(SLICE))) {
-                Ok(()) => return self.hold(&mut observer, version),
+                Ok(()) => return self.hold(observer, version),
                 Err(e) if e.kind() == Kind::TimedOut && left.is_zero() => return Ok(Next::Waiting),
                 Err(e) if e.kind() == Kind::TimedOut => {}
                 Err(e) if e.kind() == Kind::VersionGone => {
-                    return Ok(Next::Dropped { oldest: observer.versions()?.start });
+                    break Next::Dropped { oldest: observer.versions()?.start };
                 }
-                Err(e) if e.kind() == Kind::ProducerDied => return Ok(Next::Died(e.to_string())),
+                Err(e) if e.kind() == Kind::ProducerDied => break Next::Died(sentence(&e)),
                 Err(e) if e.kind() == Kind::PeerMissing => {
                     let has_ended = observer.latest().is_ok()
                         && glance(&self.name).is_ok_and(|now| now.uuid == self.uuid);
-                    return match has_ended {
-                        true => Ok(Next::End(observer.attributes()?)),
-                        false => Ok(Next::Died(e.to_string())),
+                    break match has_ended {
+                        true => Next::End(observer.attributes()?),
+                        false => Next::Died(sentence(&e)),
                     };
                 }
                 Err(e) => return Err(e),
             }
-        }
+        };
+        *lock(&self.held) = None;
+        *observing = Observing::Over(next.clone());
+        Ok(next)
     }
 
     fn hold(&self, observer: &mut Reader, version: u64) -> Result<Next> {
@@ -334,13 +381,33 @@ impl Served {
         }
         let is_named =
             |key: &(String, u32)| ranks.iter().any(|rank| (&rank.group, rank.rank) == (&key.0, key.1));
-        // Left, or died: for a group that keeps a cursor its stand-in leaves as it did.
+        // Closed, or died: for a group that keeps a cursor its stand-in goes as it did.
         stand_ins.retain(|key, _| is_named(key));
         for rank in ranks {
             let key = (rank.group.clone(), rank.rank);
+            if !rank.left {
+                lock(&self.left).remove(&key);
+            } else if lock(&self.left).insert(key.clone()) {
+                let left = match stand_ins.remove(&key) {
+                    Some(stand_in) => stand_in.leave(),
+                    None => leave_reader_group(&self.name, &rank.group, rank.rank, OPEN_TIMEOUT).map(drop),
+                };
+                if let Err(e) = left {
+                    eprintln!(
+                        "forebay-agent: reader group {} of space {}: {}",
+                        rank.group,
+                        self.name,
+                        sentence(&e)
+                    );
+                }
+            }
+            if rank.left {
+                continue;
+            }
             if !stand_ins.contains_key(&key) {
                 match StandIn::join(&self.name, rank, &self.node) {
                     Ok(stand_in) => {
+                        self.has_come.store(true, Relaxed);
                         stand_ins.insert(key.clone(), stand_in);
                     }
                     Err(e) => eprintln!(
@@ -434,6 +501,11 @@ impl StandIn {
         };
         let reader = Reader::stand_in(name, &options, &rank.group, absent_of(rank.absent.as_deref())?)?;
         Ok(StandIn { reader: Some(reader), size: rank.size, open: None, next: 0 })
+    }
+
+    /// Leaves its group for good.
+    fn leave(self) -> Result<()> {
+        self.reader.map_or(Ok(()), Reader::leave)
     }
 
     /// Ends every complete version below `below`; where the rank has `ended`, the stream as well.

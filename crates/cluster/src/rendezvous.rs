@@ -2,15 +2,16 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `.job.json` | the job and its nodes: that the folder is one of a job ([`Job`]) |
 //! | `NODE.json` | the agent of a node: where it listens, which start it is ([`Card`]) |
 //! | `NODE.status` | what it does, every second ([`crate::status`]) |
 //! | `NODE.count` | how many agents the node has had |
 //! | `NODE.log` | what it says |
-//! | `authority.*`, `NODE.pem`, `NODE.key` | certificates ([`crate::authority`]) |
-//! | `stop` | all agents are to end |
+//! | `.authority.*`, `NODE.pem`, `NODE.key` | certificates ([`crate::authority`]) |
+//! | `.stop` | all agents are to end |
 //!
-//! Guarantees: the folder has mode 0700 and its files 0600; files appear whole, by a rename. Not here: what is said
-//! over the network.
+//! Guarantees: the folder has mode 0700 and its files 0600; files appear whole, by a rename. Only a folder that was empty
+//! becomes one of a job, and only files with the names above are removed. Not here: what is said over the network.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -23,9 +24,13 @@ use forebay_space::{Error, Kind, Result};
 use forebay_tier::{own_directory, process};
 use serde::{Deserialize, Serialize};
 
+use crate::authority::{files_of_node, FILES_OF_JOB};
 use crate::message::{other_protocol, PROTOCOL};
 
-const STOP_FILE: &str = "stop";
+const STOP_FILE: &str = ".stop";
+const JOB_FILE: &str = ".job.json";
+/// What agents write appears whole within this, also on a file system of the network.
+const WHOLE_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 /// A status that is older is that of an agent which is gone or stands still.
 const FRESH: Duration = Duration::from_secs(5);
@@ -36,7 +41,26 @@ const NAME_BYTES_MAX: usize = 100;
 #[derive(Clone, Debug)]
 pub struct Rendezvous {
     path: PathBuf,
-    job: String,
+    job: Job,
+}
+
+/// The job of a folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// `forebay.job/1`.
+    schema: String,
+    /// Its name.
+    pub job: String,
+    /// Names of its nodes.
+    pub nodes: Vec<String>,
+}
+
+impl Job {
+    /// A job with these nodes.
+    pub fn new(job: &str, nodes: &[String]) -> Job {
+        let (job, nodes) = (job.to_string(), nodes.to_vec());
+        Job { schema: "forebay.job/1".to_string(), job, nodes }
+    }
 }
 
 /// What an agent says of itself in the folder.
@@ -80,12 +104,13 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
 }
 
 impl Rendezvous {
-    /// The folder at `path`, made where it is missing; the folder above it must be there.
+    /// The folder at `path` for this job, made where it is missing; the folder above it must be there.
     ///
     /// # Errors
-    /// [`Kind::PermissionDenied`]: it is not this user's alone; [`Kind::Io`].
-    pub fn make(path: &Path, job: &str) -> Result<Rendezvous> {
-        check_name("job", job)?;
+    /// [`Kind::PermissionDenied`]: it is not this user's alone; [`Kind::Usage`]: it is of another job, or other files
+    /// are in it; [`Kind::Io`].
+    pub fn make(path: &Path, job: &Job) -> Result<Rendezvous> {
+        check_name("job", &job.job)?;
         match DirBuilder::new().mode(0o700).create(path) {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => {
                 return Err(Error::io(format!("cannot create the folder {}", path.display()), e)
@@ -93,32 +118,77 @@ impl Rendezvous {
             }
             _ => {}
         }
-        Self::open(path, job)
+        let at = Rendezvous { path: own_folder(path)?, job: job.clone() };
+        if !at.has(JOB_FILE) {
+            at.check_empty()?;
+            at.make_job_file()?;
+        }
+        let found = read_job(&at.path)?;
+        if found.job != job.job {
+            return Err(Error::new(
+                Kind::Usage,
+                format!("{} is the folder of job {}", at.path.display(), found.job),
+            )
+            .with("job", &job.job)
+            .hint("give each job its own folder"));
+        }
+        let sorted = |job: &Job| {
+            let mut nodes = job.nodes.clone();
+            nodes.sort();
+            nodes
+        };
+        match sorted(&found) == sorted(job) {
+            true => Ok(at),
+            false => Err(Error::new(Kind::Usage, format!("job {} was started with other nodes", job.job))
+                .with("nodes", job.nodes.join(","))
+                .with("known", found.nodes.join(","))
+                .hint("give the same --nodes on each node, and each job its own folder")),
+        }
     }
 
-    /// The folder at `path`, which is there.
+    /// The folder at `path`, which is one of a job.
     ///
     /// # Errors
     /// [`Kind::PeerMissing`] without it; [`Kind::PermissionDenied`].
-    pub fn open(path: &Path, job: &str) -> Result<Rendezvous> {
-        let path = std::path::absolute(path)
-            .map_err(|e| Error::io(format!("cannot resolve the path {}", path.display()), e))?;
-        let hint = "the folder must be this user's alone: chmod 700 it, or give another one";
-        own_directory::check_own(&path, "is not used as the folder of a job", hint)?;
-        let meta = fs::metadata(&path).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => {
-                Error::new(Kind::PeerMissing, format!("there is no folder {}", path.display()))
-                    .hint("no agent of the job was started with it, or all have ended")
-            }
-            _ => Error::io(format!("cannot look at {}", path.display()), e),
-        })?;
-        if !meta.is_dir() || meta.mode() & 0o077 != 0 {
-            let fault = if meta.is_dir() { "other users may look into it" } else { "it is not a directory" };
-            return Err(
-                own_directory::refused(&path, "is not used as the folder of a job", fault, &meta).hint(hint)
-            );
+    pub fn open(path: &Path) -> Result<Rendezvous> {
+        let path = own_folder(path)?;
+        match path.join(JOB_FILE).exists() {
+            true => Ok(Rendezvous { job: read_job(&path)?, path }),
+            false => Err(Error::new(Kind::PeerMissing, format!("{} is no folder of a job", path.display()))
+                .hint("give the folder that the agents were started with")),
         }
-        Ok(Rendezvous { path, job: job.to_string() })
+    }
+
+    fn check_empty(&self) -> Result<()> {
+        let entries = fs::read_dir(&self.path)
+            .map_err(|e| Error::io(format!("cannot list {}", self.path.display()), e))?;
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let foreign: Vec<String> = names.filter(|name| !is_unfinished(name)).collect();
+        // Another agent may have made the folder one of its job meanwhile.
+        match foreign.first() {
+            Some(name) if !self.has(JOB_FILE) => {
+                Err(Error::new(Kind::Usage, format!("{} is not empty", self.path.display()))
+                    .with("holds", name)
+                    .hint("give a folder that is not there yet, or an empty one"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whole, or not at all; where another agent was first its file stays.
+    fn make_job_file(&self) -> Result<()> {
+        let text =
+            serde_json::to_vec_pretty(&self.job).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
+        let new = format!("{JOB_FILE}.made.{}", std::process::id());
+        self.write(&new, &text)?;
+        let linked = fs::hard_link(self.path.join(&new), self.path.join(JOB_FILE));
+        self.remove(&new);
+        match linked {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
+            // Not every file system has links.
+            Err(_) => self.make_new(JOB_FILE, &text).map(drop),
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Where it is.
@@ -126,9 +196,9 @@ impl Rendezvous {
         &self.path
     }
 
-    /// Its job.
+    /// Name of its job.
     pub fn job(&self) -> &str {
-        &self.job
+        &self.job.job
     }
 
     /// Whether a file is there.
@@ -231,30 +301,31 @@ impl Rendezvous {
         })?;
         match card {
             card if card.protocol != PROTOCOL => Err(other_protocol(node, card.protocol)),
-            card if card.job != self.job => Err(Error::new(
+            card if card.job != self.job.job => Err(Error::new(
                 Kind::Usage,
                 format!("{} is the folder of job {}", self.path.display(), card.job),
             )
-            .with("job", &self.job)
+            .with("job", &self.job.job)
             .hint("give each job its own folder")),
             card => Ok(Some(card)),
         }
     }
 
     /// The nodes that have a card.
-    ///
-    /// # Errors
-    /// [`Kind::Io`].
-    pub fn nodes(&self) -> Result<Vec<String>> {
-        let failed = |e| Error::io(format!("cannot list {}", self.path.display()), e);
-        let mut nodes = Vec::new();
-        for entry in fs::read_dir(&self.path).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-            nodes
-                .extend(name.strip_suffix(".json").filter(|node| !node.starts_with('.')).map(str::to_string));
-        }
+    pub fn nodes(&self) -> Vec<String> {
+        let mut nodes = self.job.nodes.clone();
+        nodes.retain(|node| self.has(&card_file(node)));
         nodes.sort();
-        Ok(nodes)
+        nodes
+    }
+
+    /// Whether the agent of a node may be at work, as far as the folder says.
+    pub fn may_live(&self, node: &str) -> bool {
+        match (self.card(node), self.status_age(node)) {
+            (Ok(Some(card)), _) if has_gone(&card) => false,
+            (Ok(card), None) => card.is_some(),
+            (_, age) => age.is_some_and(|age| age < FRESH),
+        }
     }
 
     /// Waits until all `nodes` have a card, or `is_over`.
@@ -305,21 +376,79 @@ impl Rendezvous {
 
     /// Removes what agents that are gone have left, and the folder if nothing else is in it.
     pub fn remove_all(&self) {
-        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        for entry in entries {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let ends = [".json", ".status", ".count", ".log", ".pem", ".key", ".lock", ".new"];
-            if name == STOP_FILE || ends.iter().any(|end| name.ends_with(end)) {
+        let of_node = |node: &String| {
+            let [certificate, key] = files_of_node(node);
+            let count = format!("{node}.count");
+            [card_file(node), status_file(node), log_file(node), count, certificate, key]
+        };
+        let of_nodes = self.job.nodes.iter().flat_map(of_node);
+        of_nodes.chain(FILES_OF_JOB.map(str::to_string)).for_each(|file| self.remove(&file));
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            if is_unfinished(&entry.file_name().to_string_lossy()) {
                 let _ = fs::remove_file(entry.path());
             }
         }
+        // Last: it says that the rest is ours.
+        self.remove(STOP_FILE);
+        self.remove(JOB_FILE);
         let _ = fs::remove_dir(&self.path);
     }
 }
 
+/// The path of a folder that is this user's alone.
+fn own_folder(path: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(path)
+        .map_err(|e| Error::io(format!("cannot resolve the path {}", path.display()), e))?;
+    let hint = "the folder must be this user's alone: chmod 700 it, or give another one";
+    own_directory::check_own(&path, "is not used as the folder of a job", hint)?;
+    let meta = fs::metadata(&path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => {
+            Error::new(Kind::PeerMissing, format!("there is no folder {}", path.display()))
+                .hint("no agent of the job was started with it, or all have ended")
+        }
+        _ => Error::io(format!("cannot look at {}", path.display()), e),
+    })?;
+    match meta.is_dir() && meta.mode() & 0o077 == 0 {
+        true => Ok(path),
+        false => {
+            let fault = if meta.is_dir() { "other users may look into it" } else { "it is not a directory" };
+            Err(own_directory::refused(&path, "is not used as the folder of a job", fault, &meta).hint(hint))
+        }
+    }
+}
+
+/// The job of a folder that is one of a job.
+fn read_job(path: &Path) -> Result<Job> {
+    let file = path.join(JOB_FILE);
+    let deadline = Instant::now() + WHOLE_TIMEOUT;
+    loop {
+        let text =
+            fs::read_to_string(&file).map_err(|e| Error::io(format!("cannot read {}", file.display()), e))?;
+        match serde_json::from_str(&text) {
+            Ok(job) => return Ok(job),
+            Err(_) if Instant::now() < deadline => std::thread::sleep(POLL),
+            Err(e) => {
+                return Err(Error::new(
+                    Kind::UnknownFormat,
+                    format!("{} is not readable: {e}", file.display()),
+                )
+                .hint("all agents of a job must be of the same version of Forebay"));
+            }
+        }
+    }
+}
+
+/// Whether a file of this name is on its way into the folder.
+fn is_unfinished(name: &str) -> bool {
+    name.starts_with('.') && (name.ends_with(".new") || name.starts_with(&format!("{JOB_FILE}.made.")))
+}
+
 /// Whether an agent of this host has no process any more.
 fn has_gone(card: &Card) -> bool {
-    card.host == process::host_name() && !Path::new(&format!("/proc/{}", card.pid)).exists()
+    // One that was killed and that its parent has not asked about yet is gone, too.
+    let lives = |stat: String| !stat[stat.rfind(')').unwrap_or(0)..].starts_with(") Z");
+    let stat = fs::read_to_string(format!("/proc/{}/stat", card.pid));
+    card.host == process::host_name() && !stat.is_ok_and(lives)
 }
 
 /// File of a node's card.
@@ -343,8 +472,12 @@ mod tests {
 
     fn folder() -> (tempfile::TempDir, Rendezvous) {
         let above = tempfile::tempdir().unwrap();
-        let at = Rendezvous::make(&above.path().join("job"), "j").unwrap();
+        let at = Rendezvous::make(&above.path().join("job"), &job("j")).unwrap();
         (above, at)
+    }
+
+    fn job(name: &str) -> Job {
+        Job::new(name, &["n0".to_string(), "n1".to_string()])
     }
 
     fn card(node: &str) -> Card {
@@ -372,7 +505,33 @@ mod tests {
         assert_eq!((mode(at.path()), mode(&at.path().join("n0.key"))), (0o700, 0o600));
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(at.path(), open).unwrap();
-        assert_eq!(Rendezvous::open(at.path(), "j").unwrap_err().kind(), Kind::PermissionDenied);
+        assert_eq!(Rendezvous::open(at.path()).unwrap_err().kind(), Kind::PermissionDenied);
+    }
+
+    #[test]
+    fn only_an_empty_folder_becomes_one_of_a_job_and_only_its_files_go() {
+        let (_above, at) = folder();
+        let wrong = |job: &Job| Rendezvous::make(at.path(), job).unwrap_err().kind();
+        assert_eq!(wrong(&job("other")), Kind::Usage);
+        assert_eq!(wrong(&Job::new("j", &["n0".to_string()])), Kind::Usage);
+        Rendezvous::make(at.path(), &job("j")).unwrap();
+        put(&at, &card("n0"));
+        let foreign = ["id.key", "results.json", "run.log", "a.count"];
+        foreign.iter().for_each(|name| at.write(name, b"mine").unwrap());
+        assert_eq!(at.nodes(), ["n0"]);
+        at.remove_all();
+        let mut left: Vec<_> = fs::read_dir(at.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["a.count", "id.key", "results.json", "run.log"]);
+        assert_eq!(
+            Rendezvous::make(at.path(), &job("j")).unwrap_err().kind(),
+            Kind::Usage,
+            "it is not empty"
+        );
+        assert_eq!(Rendezvous::open(at.path()).unwrap_err().kind(), Kind::PeerMissing);
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub use lane::index::{PieceInfo, VariableInfo};
 pub use lane::view::View;
 pub use open::existing::mechanism_of;
 #[doc(hidden)]
-pub use place::demand::{AGENT_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER};
+pub use place::demand::{Wanted, AGENT_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER};
 pub use place::name::{check_short, make_root, root, root_path};
 pub use reader::backing::VersionBacking;
 #[doc(hidden)]

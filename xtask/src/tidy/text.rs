@@ -127,6 +127,7 @@ const UNREVISED: &[&str] = &["CHANGELOG.md"];
 /// and records, the user of uid 65534.
 const FIXED_NAMES: &[(&str, &str)] = &[
     ("crates/cli/src/mem.rs", concat!("ro", "om")),
+    ("crates/cli/tests/cli/plans.rs", concat!("pa", "ce")),
     ("crates/flow/src/record.rs", concat!("pa", "ce")),
     ("crates/flow/src/trace.rs", concat!("pa", "ce")),
     ("crates/profile/src/lib.rs", concat!("dou", "bt")),

@@ -89,7 +89,7 @@ fn in_turns_no_step_is_begun_before_its_predecessor_was_read() {
     let (record, dir) = run(&bench, &["--mode", "serial-per-step"]);
     assert_eq!(statistics(&dir), expected(&bench));
     let channel = &record["channels"].as_array().unwrap().iter().find(|c| c["declared"] == true).unwrap();
-    assert_eq!(channel["execution_mode"], "serial-per-step", "as the space says");
+    assert_eq!(channel["pace"], "serial-per-step", "as the space says");
     let name = channel["name"].as_str().unwrap();
     let written = steps(&dir, &format!("gray-scott.0.{name}.w."));
     let read = steps(&dir, &format!("analysis.0.{name}.r."));
@@ -109,7 +109,7 @@ fn a_gated_run_pins_its_ranks_and_says_where_they_and_the_pages_were() {
     let (record, dir) = run(&bench, &["--mode", "gated:1w1r"]);
     assert_eq!(statistics(&dir), expected(&bench));
     let channel = record["channels"].as_array().unwrap().iter().find(|c| c["name"] == "gs").unwrap();
-    assert_eq!(channel["execution_mode"], "gated:1w1r");
+    assert_eq!(channel["pace"], "gated:1w1r");
     // What came of binding is the kernel's business; that it was asked, and the answer written down, is ours.
     let placement = channel["placement"].as_str().unwrap();
     assert!(["bound", "first touch", "unverified"].contains(&placement), "{channel}");

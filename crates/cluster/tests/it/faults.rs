@@ -24,7 +24,7 @@ fn a_slow_reader_of_another_node_holds_the_writers() {
 fn a_killed_writer_is_told_with_its_node_after_what_is_complete() {
     let bed = Bed::new(2);
     let mut reader = bed.nodes[1].run("read", json!({}));
-    let _writer = bed.nodes[0].run("write", json!({ "steps": 3, "end": "die" }));
+    let _writer = bed.nodes[0].run("write", json!({ "steps": 3, "pause_ms": 500, "end": "die" }));
     for version in 0..3 {
         assert!(reader.line("version").starts_with(&format!("{version} ")));
     }

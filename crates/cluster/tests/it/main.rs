@@ -9,4 +9,5 @@ mod faults;
 mod life;
 mod program;
 mod refusals;
+mod runs;
 mod transfer;

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use forebay_space::{Attribute, Description, Dtype, OpenOptions, Reader, Result, Retention, Writer, CONCAT};
+use forebay_space::{
+    Attribute, Description, Dtype, Kind, OpenOptions, Reader, Result, Retention, Writer, CONCAT,
+};
 use forebay_tier::checksum::crc32c_append;
 use serde::Deserialize;
 
@@ -21,6 +23,8 @@ struct Write {
     large: u64,
     retention: String,
     readers: Vec<(String, u32)>,
+    /// Whether a space with unread versions of writers that died is replaced.
+    replace: bool,
     timeout_s: u64,
     pause_ms: u64,
     /// What happens at the end: `close`, `die` (in a step), `wait` (for the end of standard input, never closes).
@@ -37,6 +41,7 @@ impl Default for Write {
             large: 0,
             retention: "released".into(),
             readers: Vec::new(),
+            replace: false,
             timeout_s: 100,
             pause_ms: 0,
             end: "close".into(),
@@ -52,8 +57,16 @@ struct Reading {
     component: String,
     rank: u32,
     size: u32,
+    /// A group that keeps a cursor.
+    group: Option<String>,
     /// Steps after which it stops and keeps the last one open.
     hold_at: Option<u64>,
+    /// The version after which it closes.
+    stop_at: Option<u64>,
+    /// The version after which it leaves its group for good.
+    leave_at: Option<u64>,
+    /// Whether it opens the space again, without a pause, when a writer has died.
+    again: bool,
     timeout_s: u64,
     pause_ms: u64,
 }
@@ -65,7 +78,11 @@ impl Default for Reading {
             component: "analysis".into(),
             rank: 0,
             size: 1,
+            group: None,
             hold_at: None,
+            stop_at: None,
+            leave_at: None,
+            again: false,
             timeout_s: 100,
             pause_ms: 0,
         }
@@ -103,6 +120,7 @@ fn write(with: &Write) -> Result<()> {
             quota_bytes: Some(with.quota),
             retention: Some(retention),
             readers: with.readers.clone(),
+            replace: with.replace,
             timeout: Duration::from_secs(with.timeout_s),
             ..OpenOptions::default()
         };
@@ -201,10 +219,20 @@ fn put_all(writer: &mut Writer, step: u64, with: &Write) -> Result<()> {
 }
 
 fn read(with: &Reading) -> Result<()> {
+    loop {
+        match read_once(with) {
+            Err(e) if with.again && e.kind() == Kind::ProducerDied => println!("\ndied"),
+            read => return read,
+        }
+    }
+}
+
+fn read_once(with: &Reading) -> Result<()> {
     let options = OpenOptions {
         rank: Some(with.rank),
         size: Some(with.size),
         component: Some(with.component.clone()),
+        group: with.group.clone(),
         timeout: Duration::from_secs(with.timeout_s),
         ..OpenOptions::default()
     };
@@ -224,6 +252,14 @@ fn read(with: &Reading) -> Result<()> {
         }
         std::thread::sleep(Duration::from_millis(with.pause_ms));
         reader.end_step()?;
+        if with.leave_at == Some(version) {
+            reader.leave()?;
+            println!("\nleft");
+            return Ok(());
+        }
+        if with.stop_at == Some(version) {
+            return reader.close();
+        }
     }
     println!("\nend {}", missed + reader.missed());
     reader.close()

@@ -39,7 +39,7 @@ fn session(bed: &Bed) -> zenoh::Session {
         "connect": { "endpoints": [card["endpoint"]] },
         "scouting": { "multicast": { "enabled": false }, "gossip": { "enabled": false } },
         "transport": { "link": { "tls": {
-            "root_ca_certificate": file("authority.pem"),
+            "root_ca_certificate": file(".authority.pem"),
             "connect_certificate": file("n1.pem"),
             "connect_private_key": file("n1.key"),
             "enable_mtls": true,

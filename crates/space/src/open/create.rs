@@ -19,7 +19,8 @@ use crate::open::attach::Attachment;
 use crate::open::contents;
 use crate::open::directory::{put_in_place, remove_leftovers, remove_unfinished, take_away};
 use crate::open::new_directory::NewDirectory;
-use crate::place::demand::Demand;
+use crate::open::opening::run_token;
+use crate::place::demand::{Demand, Wanted};
 use crate::place::name::{behind_links, place_of};
 use crate::place::pool::{retention_code, uuid_bytes, GRANULES_MAX, POOL_FILE};
 use crate::place::tiers::Tiers;
@@ -40,8 +41,9 @@ const SEGMENTS_PER_SHARE: u64 = 4;
 pub(crate) enum Missing<'a> {
     /// Make it.
     Create(New<'a>),
-    /// Wait for it; where an agent joins the nodes of a job, it learns that the space is wanted.
-    Wait,
+    /// Wait for it; where an agent joins the nodes of a job, it learns that the space is wanted, and whether also one
+    /// whose writers have ended.
+    Wait(bool),
     /// Give up.
     Fail,
 }
@@ -71,7 +73,7 @@ impl Attachment {
     ) -> Result<Arc<Self>> {
         let dir = name::directory(name)?;
         let mut pause = Duration::from_micros(200);
-        let mut demand = Demand::of(name);
+        let mut demand = Demand::of(name, Wanted::of(matches!(missing, Missing::Wait(true)), run_token()));
         loop {
             let opened = Self::try_open(name, &dir, access, locality, deadline);
             match opened.map_err(|e| contents::explained(name, &dir, e))? {
@@ -82,11 +84,11 @@ impl Attachment {
                         create(name, &dir, new)?;
                     }
                     Missing::Fail => return Err(not_found(format!("space {name} does not exist"), &dir)),
-                    Missing::Wait if Instant::now() >= deadline => {
+                    Missing::Wait(_) if Instant::now() >= deadline => {
                         let what = format!("timeout while waiting for space {name} to be created");
                         return Err(demand.explained(not_found(what, &dir)));
                     }
-                    Missing::Wait => {
+                    Missing::Wait(_) => {
                         demand.renew(&dir)?;
                         forebay_tier::host::thread::sleep(pause);
                         pause = (pause * 2).min(Duration::from_millis(10));

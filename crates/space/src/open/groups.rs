@@ -399,7 +399,7 @@ pub(crate) fn rank_awaited_from(space: &Attachment, index: usize, rank: u32) -> 
 }
 
 /// Whether a rank has left its group for good.
-fn has_left(control: &Control, index: usize, rank: u32) -> bool {
+pub(crate) fn has_left(control: &Control, index: usize, rank: u32) -> bool {
     control.cursor(control.group_cursors(index).start + rank as usize) == Cursor::Left
 }
 

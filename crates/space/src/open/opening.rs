@@ -209,7 +209,7 @@ pub(crate) fn is_started_together(writers_unix_ns: Range<u64>) -> bool {
 
 /// The same, of a reader that began at one of these moments. If that is uncertain, it was not: it waits and says so,
 /// instead of taking the data of an earlier run.
-fn are_together(began: Range<u64>, writers: Range<u64>) -> bool {
+pub(crate) fn are_together(began: Range<u64>, writers: Range<u64>) -> bool {
     began.end <= writers.end && writers.start <= began.start.saturating_add(TOGETHER_NS)
 }
 

@@ -1,43 +1,84 @@
-//! A demand: a reader waits for a space that is not on this node, and an agent that joins the nodes of a job may bring
-//! it.
+//! A demand: a reader waits for writers that are not on this node, and an agent that joins the nodes of a job may bring
+//! their space.
 //!
-//! While an agent lives on the node, the folder `.agent` is below the root of short names. A reader that waits for a
-//! short name makes the empty file `.agent/wanted/NAME`, again every second: the agent removes those that it has
-//! seen. What keeps the agent from bringing the space stands in `.agent/refused/NAME`, and ends the wait.
+//! While an agent lives on the node, the folder `.agent` is below the root of short names. A reader that waits for the
+//! writers of a short name adds a line to `.agent/wanted/NAME`, again every second: the agent removes what it has read.
+//! What keeps the agent from bringing the space stands in `.agent/refused/NAME`, and ends the wait.
 //!
 //! Guarantees: nothing is made where no agent has made its folders. A demand that cannot be left is none: the reader
-//! waits as without an agent. Not here: the agent (`forebay-cluster`).
+//! waits as without an agent. Not here: the agent (`forebay-cluster`); what a reader takes of writers that have ended.
 
+use std::fs;
+use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_tier::host::fs;
 use forebay_tier::host::time::Instant;
-use forebay_tier::{Error, Kind, Result};
+use forebay_tier::{process, Error, Kind, Result};
 
 use crate::place::name::is_path;
 
 /// The agent's folder below the root of short names.
 pub const AGENT_FOLDER: &str = ".agent";
-/// In it: files named as the spaces that readers wait for.
+/// In it: files named as the spaces whose writers readers wait for, with a [`Wanted`] a line.
 pub const WANTED_FOLDER: &str = "wanted";
 /// In it: why a space cannot be brought.
 pub const REFUSED_FOLDER: &str = "refused";
 /// A demand that is not renewed for some of these is over.
 pub const RENEWED_EVERY: Duration = Duration::from_secs(1);
+/// No more lines than these bytes hold, where an agent does not read them.
+const LINES_BYTES_MAX: u64 = 16 << 10;
+/// A refusal is looked for so often.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What a waiting reader takes of writers that have ended.
+#[doc(hidden)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// All that is there.
+    pub finished: bool,
+    /// What writers of this launch have put; 0: of none.
+    pub run: u64,
+    /// What writers have put that were started together with this process, which began at one of these moments,
+    /// nanoseconds since 1970.
+    pub began: Range<u64>,
+}
+
+impl Wanted {
+    /// By this process; `run` is the token of its launch.
+    pub(crate) fn of(finished: bool, run: u64) -> Wanted {
+        Wanted { finished, run, began: process::began_unix_ns().unwrap_or(u64::MAX..u64::MAX) }
+    }
+
+    fn line(&self) -> String {
+        let Wanted { finished, run, began } = self;
+        format!("{} {run} {} {}\n", u8::from(*finished), began.start, began.end)
+    }
+
+    /// From a line; None: it is torn, or of another version.
+    pub fn read(line: &str) -> Option<Wanted> {
+        let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().ok()).collect::<Option<_>>()?;
+        let [finished, run, start, end] = numbers[..] else { return None };
+        Some(Wanted { finished: finished == 1, run, began: start..end })
+    }
+}
 
 /// One wait.
 pub(crate) struct Demand {
     /// None of a space that is named by its path: paths of another node mean nothing here.
     name: Option<String>,
+    wanted: Wanted,
     left: Option<Instant>,
+    looked: Option<Instant>,
     since: Instant,
 }
 
 impl Demand {
-    pub(crate) fn of(name: &str) -> Demand {
+    /// For writers of the space of this name.
+    pub(crate) fn of(name: &str, wanted: Wanted) -> Demand {
         let name = (!is_path(name)).then(|| name.to_string());
-        Demand { name, left: None, since: Instant::now() }
+        Demand { name, wanted, left: None, looked: None, since: Instant::now() }
     }
 
     /// Leaves the demand for the space in `dir`, if it was not left just now.
@@ -45,14 +86,21 @@ impl Demand {
     /// # Errors
     /// [`Kind::NotPossibleHere`]: the agent says why it cannot bring the space.
     pub(crate) fn renew(&mut self, dir: &Path) -> Result<()> {
+        if self.name.is_none() || self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+            return Ok(());
+        }
+        self.looked = Some(Instant::now());
         let Some((name, agent)) = self.name.as_ref().zip(agent_folder(dir)) else { return Ok(()) };
         if self.left.is_some_and(|left| left.elapsed() < RENEWED_EVERY) {
             return self.check_refused(&agent, name);
         }
         self.left = Some(Instant::now());
-        // It may be there still, the agent may end just now, or the node be out of memory: the wait goes on.
-        let _ =
-            fs::OpenOptions::new().write(true).create_new(true).open(agent.join(WANTED_FOLDER).join(name));
+        let path = agent.join(WANTED_FOLDER).join(name);
+        if fs::metadata(&path).map_or(0, |meta| meta.len()) < LINES_BYTES_MAX {
+            // The agent may end just now, or the node be out of memory: the wait goes on.
+            let file = fs::OpenOptions::new().append(true).create(true).open(path);
+            let _ = file.and_then(|mut file| file.write_all(self.wanted.line().as_bytes()));
+        }
         Ok(())
     }
 
@@ -64,7 +112,7 @@ impl Demand {
         if age > self.since.elapsed() {
             return Ok(());
         }
-        let why = std::fs::read_to_string(&path).unwrap_or_default();
+        let why = fs::read_to_string(&path).unwrap_or_default();
         Err(Error::new(
             Kind::NotPossibleHere,
             format!("space {name} cannot be read on this node: {}", why.trim()),
@@ -86,4 +134,38 @@ impl Demand {
 fn agent_folder(dir: &Path) -> Option<PathBuf> {
     let folder = dir.parent()?.join(AGENT_FOLDER);
     fs::metadata(&folder).is_ok_and(|meta| meta.is_dir()).then_some(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demands_are_read_as_they_were_written() {
+        let wanted = Wanted { finished: true, run: 7, began: 10..20 };
+        assert_eq!(Wanted::read(wanted.line().trim_end()), Some(wanted));
+        for torn in ["", "1 7", "1 7 10", "x 7 10 20", "1 7 10 20 30"] {
+            assert_eq!(Wanted::read(torn), None, "{torn}");
+        }
+    }
+
+    #[test]
+    fn a_demand_is_left_where_an_agent_is_and_nowhere_else() {
+        let root = tempfile::tempdir().unwrap();
+        let of = |finished| Demand::of("heat", Wanted::of(finished, 0));
+        let mut demand = of(false);
+        demand.renew(&root.path().join("heat")).unwrap();
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+        for folder in [WANTED_FOLDER, REFUSED_FOLDER] {
+            fs::create_dir_all(root.path().join(AGENT_FOLDER).join(folder)).unwrap();
+        }
+        let mut demand = of(true);
+        demand.renew(&root.path().join("heat")).unwrap();
+        let text = fs::read_to_string(root.path().join(".agent/wanted/heat")).unwrap();
+        assert!(Wanted::read(text.lines().next().unwrap()).unwrap().finished);
+        fs::write(root.path().join(".agent/refused/heat"), "no").unwrap();
+        std::thread::sleep(LOOK_EVERY);
+        let error = demand.renew(&root.path().join("heat")).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotPossibleHere);
+    }
 }

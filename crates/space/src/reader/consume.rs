@@ -23,8 +23,10 @@ use crate::open::create::Missing;
 use crate::open::existing::{group_of, is_streamed};
 use crate::open::groups::{self, Keep};
 use crate::open::membership::Membership;
+use crate::open::opening::run_token;
 use crate::open::producers::{missing_producers, producer_died, settle_producers, writers_of};
 use crate::open::read_to_end::Member;
+use crate::place::demand::{Demand, Wanted};
 use crate::reader::prefetch::Prefetch;
 use crate::reader::records::{self, Record};
 use crate::stats::{CallTimer, Counters};
@@ -61,6 +63,8 @@ pub(crate) struct SpaceSource {
     bring: Bring,
     /// The name by which its caller opened it.
     opened_as: String,
+    /// Of a reader that waits for writers.
+    demand: Option<Box<Demand>>,
 }
 
 /// A version that is held, and where its pieces are.
@@ -145,7 +149,7 @@ impl SpaceSource {
         let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
         let component = options.component.as_deref().expect("resolved");
         loop {
-            let missing = if options.observer { Missing::Fail } else { Missing::Wait };
+            let missing = if options.observer { Missing::Fail } else { Missing::Wait(options.finished) };
             let locality = options.locality.unwrap_or_default();
             let space = Attachment::open(&options.place(name), Access::Read, locality, missing, deadline)?;
             let is_streaming = options.observer || is_streamed(&space, options);
@@ -179,6 +183,7 @@ impl SpaceSource {
             prefetch: None,
             bring: Bring::default(),
             opened_as: String::new(),
+            demand: None,
         }
     }
 
@@ -200,6 +205,7 @@ impl SpaceSource {
         self.opened_cursors.clear();
         self.last_index = VersionIndex::default();
         self.member = member;
+        self.demand = None;
         start
     }
 
@@ -290,6 +296,10 @@ impl VersionSource for SpaceSource {
             }
         }
         space.control.check()?;
+        let (opened_as, finished) = (&self.opened_as, self.handle.options.finished);
+        let demand = || Box::new(Demand::of(opened_as, Wanted::of(finished, run_token())));
+        let demand = self.demand.get_or_insert_with(demand);
+        demand.renew(&space.dir)?;
         Ok(Rejoined::No(writers_of(&space)))
     }
 

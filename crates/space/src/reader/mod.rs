@@ -351,8 +351,7 @@ impl Reader {
     /// Opens a retained, complete version as a handle of its own: a reader whose only step is that version, which is
     /// open already. Any number can be open at once, beside the stream of this reader, which they neither move nor
     /// close; each holds its version until it ends its step, is closed or dropped, also when this reader is closed.
-    /// Errors: `VersionGone`, `TimedOut` when it is not complete, `PeerMissing` when the stream ended before it,
-    /// `Damaged`.
+    /// Errors: `VersionGone`, `TimedOut` when it is not complete, `Damaged`.
     pub fn open_version(&mut self, version: u64) -> Result<Reader> {
         Ok(Reader::of(match &mut self.inner {
             Inner::Space(r) => Inner::Space(Box::new(r.open_version(version)?)),

@@ -164,6 +164,9 @@ pub(crate) struct StepReader<S: VersionSource> {
     closed: bool,
 }
 
+/// What is said of a version behind the end of the stream.
+const NO_FURTHER: &str = "all writers have closed; no further version will come";
+
 impl<S: VersionSource> StepReader<S> {
     /// A rank that has joined the channel, which its caller calls `name`.
     pub(crate) fn new(source: S, name: &str, stream: Start) -> StepReader<S> {
@@ -339,7 +342,12 @@ impl<S: VersionSource> StepReader<S> {
         let mut until = self.deadline(timeout);
         self.wait_for_writers(&until)?;
         if !self.wait_ready(version, &mut until)? {
-            return Err(ended_before(&self.source, version));
+            return Err(Error::new(
+                Kind::PeerMissing,
+                format!("{} ended before version {version}", self.source.handle().what()),
+            )
+            .with("complete_versions", self.source.complete()?)
+            .hint(NO_FURTHER));
         }
         match version < self.source.oldest()? {
             true => Err(gone(&self.source, version)),
@@ -356,12 +364,13 @@ impl<S: VersionSource> StepReader<S> {
         let complete = opened.source.complete()?;
         if version >= complete {
             let seen = opened.source.look(version, &mut Deadline::new(Duration::ZERO));
-            if matches!(seen, Ok(Some(false))) {
-                return Err(ended_before(&self.source, version));
-            }
+            let hint = match seen {
+                Ok(Some(false)) => NO_FURTHER,
+                _ => "wait() blocks until it is",
+            };
             return Err(Error::new(Kind::TimedOut, format!("version {version} is not complete"))
                 .with("complete_versions", complete)
-                .hint("wait() blocks until it is"));
+                .hint(hint));
         }
         if !opened.enter(version)? {
             return Err(gone(&self.source, version));
@@ -410,14 +419,6 @@ fn dropped(source: &impl VersionSource, kind: Kind, version: u64, when: &str) ->
     let error = Error::new(kind, format!("version {version} of {what} was dropped{when}"))
         .with("retained", format_versions(source.versions().unwrap_or_default()));
     source.with_retention(error)
-}
-
-/// The error for a version that will not come.
-#[cold]
-fn ended_before(source: &impl VersionSource, version: u64) -> Error {
-    Error::new(Kind::PeerMissing, format!("{} ended before version {version}", source.handle().what()))
-        .with("complete_versions", source.complete().unwrap_or(0))
-        .hint("all writers have closed; no further version will come")
 }
 
 /// The error for a version that was dropped.

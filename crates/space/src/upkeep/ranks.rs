@@ -9,10 +9,13 @@ use std::time::Duration;
 use forebay_config::Absent;
 use forebay_tier::Result;
 
-use crate::control::{group, member, HOLDS_NOTHING};
+use crate::control::{group, head, member, HOLDS_NOTHING};
 use crate::open::attach::Attachment;
 use crate::open::create::attach;
-use crate::open::groups::{policy_of, readers_of, registered_groups};
+use crate::open::groups::{has_left, held_by_cursors, policy_of, readers_of, registered_groups};
+use crate::open::opening::{are_together, streams, Claim};
+use crate::open::producers::{writers_lived, writers_of};
+use crate::place::demand::Wanted;
 
 /// One rank of a reader group.
 #[doc(hidden)]
@@ -32,6 +35,8 @@ pub struct ReaderRank {
     pub below: u64,
     /// Whether it has seen the end of the stream.
     pub ended: bool,
+    /// Whether it has left its group for good.
+    pub left: bool,
 }
 
 /// A hold on a space from outside; it is no member, and no process waits for it.
@@ -46,7 +51,7 @@ impl ReaderRanks {
         Ok(ReaderRanks { space: attach(name)? })
     }
 
-    /// Ranks that read now, and those that have seen the end.
+    /// Ranks that read now, those that have seen the end, and those that have left their group for good.
     pub fn now(&self) -> Vec<ReaderRank> {
         let control = &self.space.control;
         let mut out = Vec::new();
@@ -62,7 +67,9 @@ impl ReaderRanks {
                 .collect();
             for rank in 0..control.group_size(index) {
                 let is_known = ranks.iter().any(|known| known.rank == rank);
-                if !is_known && control.group_bit(index, group::ENDED, rank) {
+                let is_over =
+                    || control.group_bit(index, group::ENDED, rank) || has_left(control, index, rank);
+                if !is_known && is_over() {
                     ranks.push(self.rank(index, rank, None, control.complete()));
                 }
             }
@@ -81,7 +88,29 @@ impl ReaderRanks {
             pid,
             below,
             ended: control.group_bit(index, group::ENDED, rank),
+            left: pid.is_none() && has_left(control, index, rank),
         }
+    }
+
+    /// Whether a group holds versions of which no rank reads now.
+    pub fn is_awaited(&self) -> bool {
+        let control = &self.space.control;
+        registered_groups(control).any(|index| {
+            let lives = || readers_of(control, index).any(|slot| self.space.is_alive(slot));
+            held_by_cursors(&self.space, index).is_some() && !lives()
+        })
+    }
+
+    /// Whether a reader of another node streams what is there, its writers having ended, as one of this node would.
+    pub fn is_streamed_by(&self, wanted: &Wanted) -> bool {
+        let control = &self.space.control;
+        let claim = || Claim {
+            finished: wanted.finished,
+            same_run: wanted.run != 0 && control.word(head::RUN_TOKEN).load(Relaxed) == wanted.run,
+            is_started_together: are_together(wanted.began.clone(), writers_lived(&self.space)),
+            ..Claim::default()
+        };
+        streams(writers_of(&self.space), claim)
     }
 
     /// Whether the space was removed.
