@@ -206,7 +206,12 @@ pub enum Next {
     /// Not yet: ask again.
     Waiting,
     /// All writers have closed, and there is no such version.
-    End(Attributes),
+    End {
+        /// The space's attributes.
+        attributes: Attributes,
+        /// The last writer ended so many nanoseconds ago.
+        ended_ago_ns: u64,
+    },
     /// A writer died, or the space was removed.
     Died(String),
     /// It was dropped before it was asked for.

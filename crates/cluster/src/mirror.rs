@@ -19,6 +19,8 @@ use forebay_space::{
     Scope, TierKind, WhenFull, Writer,
 };
 
+use forebay_tier::clock::realtime_ns;
+
 use crate::link::{gone, Link};
 use crate::message::{
     malformed, piece_of, Answer, Ask, Attributes, Found, Next, Opened, Place, Rank, Version, RANKS_MAX,
@@ -92,7 +94,11 @@ enum Copied {
 /// How copying ended.
 enum Ending {
     /// The owner's writers have closed.
-    Closed(Attributes),
+    Closed {
+        attributes: Attributes,
+        /// When, nanoseconds since 1970 by the clock of this node.
+        at_unix_ns: u64,
+    },
     /// Why it cannot go on.
     Failed(String),
     /// The agent ends.
@@ -260,8 +266,8 @@ impl Copying {
                 Ok(ranks) => self.copy(&mut writers, opened, ranks),
                 Err(e) => Ending::Failed(format!("the agent cannot look at its copy of the space: {e}")),
             };
-            let may_be_read = matches!(ending, Ending::Closed(_));
-            self.end(writers, ending);
+            let may_be_read = matches!(ending, Ending::Closed { .. });
+            self.end(writers, ending, ranks.as_ref().ok());
             self.shared.has_ended.store(may_be_read, Relaxed);
             self.shared.is_over.store(true, Relaxed);
             if let (true, Ok(ranks)) = (may_be_read, &ranks) {
@@ -293,7 +299,12 @@ impl Copying {
             };
             match next {
                 Next::Waiting => {}
-                Next::End(attributes) => return Ending::Closed(attributes),
+                Next::End { attributes, ended_ago_ns } => {
+                    return Ending::Closed {
+                        attributes,
+                        at_unix_ns: realtime_ns().saturating_sub(ended_ago_ns),
+                    };
+                }
                 Next::Died(text) => return Ending::Failed(format!("on node {}: {text}", self.node)),
                 Next::Dropped { .. } if !is_read(ranks) && !ranks.is_awaited() => return Ending::Unused,
                 Next::Dropped { oldest } => {
@@ -417,13 +428,16 @@ impl Copying {
         }
     }
 
-    fn end(&self, mut writers: Vec<Writer>, ending: Ending) {
+    fn end(&self, mut writers: Vec<Writer>, ending: Ending, ranks: Option<&ReaderRanks>) {
         match ending {
-            Ending::Closed(attributes) => {
+            Ending::Closed { attributes, at_unix_ns } => {
                 self.shared.set_state("finished");
                 let said = writers.first_mut().map_or(Ok(()), |writer| set_attributes(writer, &attributes));
                 let closed =
                     writers.into_iter().map(Writer::close).fold(said, |before, this| before.and(this));
+                if let Some(ranks) = ranks {
+                    ranks.set_ended_unix_ns(at_unix_ns);
+                }
                 if let Err(e) = closed {
                     eprintln!("forebay-agent: space {}: {e}", self.name);
                 }
@@ -459,7 +473,8 @@ impl Copying {
             let seen = ranks.changes();
             let now: Vec<ReaderRank> =
                 ranks.now().into_iter().filter(|rank| rank.pid != Some(std::process::id())).collect();
-            has_come |= now.iter().any(|rank| rank.pid.is_some());
+            // One that came and left meanwhile is known by what it left.
+            has_come |= !now.is_empty();
             self.shared.has_come.store(has_come, Relaxed);
             let report: Vec<Rank> = own_ranks(&now, &elsewhere);
             if told.as_ref() != Some(&report) || said_at.elapsed() >= REPORT_EVERY || last {

@@ -17,6 +17,8 @@ use forebay_space::{
     glance, leave_reader_group, Error, Kind, OpenOptions, Reader, ReaderRanks, Result, Scope, SpaceInfo, View,
 };
 
+use forebay_tier::clock::realtime_ns;
+
 use crate::link::Outgoing;
 use crate::message::{
     malformed, Answer, Ask, Claim, Found, Next, Opened, Place, Rank, RecordText, Request, Version,
@@ -93,7 +95,7 @@ impl Owner {
     pub fn new(node: &str) -> Owner {
         Owner {
             node: node.to_string(),
-            since_unix_ns: forebay_tier::clock::realtime_ns(),
+            since_unix_ns: realtime_ns(),
             served: Mutex::default(),
             mirrors: Mutex::default(),
             is_ending: AtomicBool::new(false),
@@ -333,7 +335,10 @@ impl Served {
                     let has_ended = observer.latest().is_ok()
                         && glance(&self.name).is_ok_and(|now| now.uuid == self.uuid);
                     break match has_ended {
-                        true => Next::End(observer.attributes()?),
+                        true => Next::End {
+                            attributes: observer.attributes()?,
+                            ended_ago_ns: realtime_ns().saturating_sub(self.ranks.ended_unix_ns()),
+                        },
                         false => Next::Died(sentence(&e)),
                     };
                 }
@@ -379,6 +384,9 @@ impl Served {
         if self.is_over.load(Relaxed) {
             return;
         }
+        if !ranks.is_empty() {
+            self.has_come.store(true, Relaxed);
+        }
         let is_named =
             |key: &(String, u32)| ranks.iter().any(|rank| (&rank.group, rank.rank) == (&key.0, key.1));
         // Closed, or died: for a group that keeps a cursor its stand-in goes as it did.
@@ -407,7 +415,6 @@ impl Served {
             if !stand_ins.contains_key(&key) {
                 match StandIn::join(&self.name, rank, &self.node) {
                     Ok(stand_in) => {
-                        self.has_come.store(true, Relaxed);
                         stand_ins.insert(key.clone(), stand_in);
                     }
                     Err(e) => eprintln!(

@@ -2,7 +2,7 @@
 //!
 //! Guarantees: looking is a few loads a rank and changes nothing. Not here: whole spaces (`inspect.rs`).
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,6 +111,17 @@ impl ReaderRanks {
             ..Claim::default()
         };
         streams(writers_of(&self.space), claim)
+    }
+
+    /// When the last writer ended, nanoseconds since 1970; 0: they have not.
+    pub fn ended_unix_ns(&self) -> u64 {
+        self.space.control.word(head::CLOSED).load(Acquire)
+    }
+
+    /// Says of a copy that its writers ended when those of the original did: by that a reader knows whether it was
+    /// started together with them.
+    pub fn set_ended_unix_ns(&self, at: u64) {
+        self.space.control.word(head::CLOSED).store(at, Release);
     }
 
     /// Whether the space was removed.
