@@ -41,8 +41,8 @@ const SLICE: Duration = Duration::from_millis(300);
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 /// While ranks read elsewhere their stand-ins look for complete versions so often.
 const FOLLOW_EVERY: Duration = Duration::from_millis(5);
-/// A mirror that is full and that no rank reads ends after this.
-const UNUSED: Duration = Duration::from_secs(1);
+/// A mirror that no rank reads ends after this.
+const UNUSED: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(20);
 
 /// What is known of a mirror from outside.
@@ -65,8 +65,8 @@ struct Shared {
     is_over: AtomicBool,
     /// The owner's writers have closed, and all that they put was copied.
     has_ended: AtomicBool,
-    /// A rank of this node has read it.
-    has_come: AtomicBool,
+    /// When a rank read it last, or was awaited.
+    used_at: Mutex<Option<Instant>>,
     /// The owner's space was removed or replaced.
     has_gone_there: AtomicBool,
     /// Versions that were copied.
@@ -77,6 +77,15 @@ struct Shared {
 }
 
 impl Shared {
+    fn note_used(&self) {
+        *self.used_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn is_unused(&self) -> bool {
+        let used_at = self.used_at.lock().unwrap_or_else(PoisonError::into_inner);
+        used_at.is_some_and(|at| at.elapsed() > UNUSED)
+    }
+
     fn set_state(&self, state: &'static str) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
@@ -87,7 +96,7 @@ enum Copied {
     Whole,
     /// The agent ends.
     Stopped,
-    /// No rank reads the mirror, which is full.
+    /// No rank reads the mirror.
     Unused,
 }
 
@@ -292,6 +301,10 @@ impl Copying {
     fn copy(&self, writers: &mut [Writer], opened: &Opened, ranks: &ReaderRanks) -> Ending {
         let mut version = opened.oldest;
         loop {
+            // What no rank waits for is not to hold up the owner's writers.
+            if self.shared.is_unused() {
+                return Ending::Unused;
+            }
             let next = match self.next(version) {
                 Ok(Some(next)) => next,
                 Ok(None) => return Ending::Stopped,
@@ -314,7 +327,7 @@ impl Copying {
                         self.node
                     ));
                 }
-                Next::Version(found) => match self.copy_version(writers, version, &found, ranks) {
+                Next::Version(found) => match self.copy_version(writers, version, &found) {
                     Ok(Copied::Whole) => version += 1,
                     Ok(Copied::Stopped) => return Ending::Stopped,
                     Ok(Copied::Unused) => return Ending::Unused,
@@ -361,13 +374,7 @@ impl Copying {
         }
     }
 
-    fn copy_version(
-        &self,
-        writers: &mut [Writer],
-        version: u64,
-        found: &Version,
-        ranks: &ReaderRanks,
-    ) -> Result<Copied> {
+    fn copy_version(&self, writers: &mut [Writer], version: u64, found: &Version) -> Result<Copied> {
         let records: Vec<Record> =
             found.records.iter().map(|record| record.record(writers.len() as u32)).collect::<Result<_>>()?;
         let bytes = records.iter().try_fold(0u64, |sum, record| sum.checked_add(record.bytes));
@@ -377,7 +384,7 @@ impl Copying {
         }
         let mut pull = Pull::new(&self.link, (&self.node, &self.mirror), version, bytes, PART_TIMEOUT);
         for record in &records {
-            match self.put(&mut writers[record.rank as usize], record, &mut pull, ranks)? {
+            match self.put(&mut writers[record.rank as usize], record, &mut pull)? {
                 Copied::Whole => {}
                 other => return Ok(other),
             }
@@ -392,14 +399,7 @@ impl Copying {
     }
 
     /// One record, from the network into the pool. Waits for free space as long as the mirror is wanted.
-    fn put(
-        &self,
-        writer: &mut Writer,
-        record: &Record,
-        pull: &mut Pull<'_>,
-        ranks: &ReaderRanks,
-    ) -> Result<Copied> {
-        let mut used_at = Instant::now();
+    fn put(&self, writer: &mut Writer, record: &Record, pull: &mut Pull<'_>) -> Result<Copied> {
         loop {
             match writer.reserve_record(&piece_of(record)) {
                 Ok(mut reservation) => {
@@ -412,11 +412,7 @@ impl Copying {
                     if self.is_stopping() {
                         return Ok(Copied::Stopped);
                     }
-                    // A version that no rank waits for is not to be held at the owner.
-                    if !self.shared.has_come.load(Relaxed) || is_read(ranks) || ranks.is_awaited() {
-                        used_at = Instant::now();
-                    }
-                    if used_at.elapsed() > UNUSED {
+                    if self.shared.is_unused() {
                         return Ok(Copied::Unused);
                     }
                     if self.is_lost() {
@@ -449,7 +445,7 @@ impl Copying {
             }
             Ending::Unused => {
                 self.shared.set_state("not read");
-                self.abandon(writers, "its versions were dropped while no rank read it");
+                self.abandon(writers, "no rank read it on this node");
             }
             Ending::Stopped => {
                 self.shared.set_state("stopping");
@@ -475,7 +471,9 @@ impl Copying {
                 ranks.now().into_iter().filter(|rank| rank.pid != Some(std::process::id())).collect();
             // One that came and left meanwhile is known by what it left.
             has_come |= !now.is_empty();
-            self.shared.has_come.store(has_come, Relaxed);
+            if !has_come || now.iter().any(|rank| rank.pid.is_some()) || ranks.is_awaited() {
+                self.shared.note_used();
+            }
             let report: Vec<Rank> = own_ranks(&now, &elsewhere);
             if told.as_ref() != Some(&report) || said_at.elapsed() >= REPORT_EVERY || last {
                 if let Some(places) = self.tell(&report) {

@@ -58,8 +58,6 @@ struct Served {
     stand_ins: Mutex<BTreeMap<(String, u32), StandIn>>,
     /// Ranks that have left their group for good.
     left: Mutex<BTreeSet<(String, u32)>>,
-    /// A rank has read the mirror: the groups of its ranks hold what they need.
-    has_come: AtomicBool,
     is_over: AtomicBool,
 }
 
@@ -221,7 +219,6 @@ impl Owner {
             held: Mutex::default(),
             stand_ins: Mutex::default(),
             left: Mutex::default(),
-            has_come: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         };
         lock(&self.served).insert(mirror, Arc::new(served));
@@ -302,7 +299,8 @@ fn opened(info: &SpaceInfo, oldest: u64, node: &str) -> Result<Opened> {
 }
 
 impl Served {
-    /// Waits for a version, and holds it; what was held is released.
+    /// Waits for a version, and holds it. What was held is released then, and not before: of what comes next nothing is
+    /// dropped meanwhile.
     fn next(&self, version: u64, wait: Duration, is_ending: &AtomicBool) -> Result<Next> {
         let deadline = Instant::now() + wait;
         let mut observing = lock(&self.observing);
@@ -312,10 +310,6 @@ impl Served {
             Observing::Over(last) => return Ok(last.clone()),
         };
         let next = loop {
-            // Where no rank has read yet, nothing else keeps what comes next from being dropped.
-            if self.has_come.load(Relaxed) {
-                lock(&self.held).take_if(|held| held.version != version);
-            }
             if is_ending.load(Relaxed) {
                 break Next::Died("its agent was stopped".to_string());
             }
@@ -383,9 +377,6 @@ impl Served {
         let mut stand_ins = lock(&self.stand_ins);
         if self.is_over.load(Relaxed) {
             return;
-        }
-        if !ranks.is_empty() {
-            self.has_come.store(true, Relaxed);
         }
         let is_named =
             |key: &(String, u32)| ranks.iter().any(|rank| (&rank.group, rank.rank) == (&key.0, key.1));
