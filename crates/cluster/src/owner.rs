@@ -30,6 +30,8 @@ use crate::naming::{absent_of, stand_in_name};
 const SLICE: Duration = Duration::from_millis(200);
 /// No request waits longer.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long a mirror waits for the first version that it can hold, before it is begun without one.
+const FIRST_WAIT: Duration = Duration::from_millis(300);
 /// Opening and joining a space that is there.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -207,8 +209,8 @@ impl Owner {
             scope: Scope::Node,
             ..OpenOptions::default()
         };
-        let observer = Reader::open(name, &options)?;
-        let oldest = observer.versions()?.start;
+        let mut observer = Reader::open(name, &options)?;
+        let (oldest, held) = hold_oldest(&mut observer)?;
         let opened = opened(&info, oldest, &self.node)?;
         let served = Served {
             name: name.to_string(),
@@ -216,7 +218,7 @@ impl Owner {
             node: node.to_string(),
             observing: Mutex::new(Observing::At(Box::new(observer))),
             ranks: ReaderRanks::open(name)?,
-            held: Mutex::default(),
+            held: Mutex::new(held),
             stand_ins: Mutex::default(),
             left: Mutex::default(),
             is_over: AtomicBool::new(false),
@@ -271,6 +273,25 @@ impl Owner {
         self.is_ending.store(true, Relaxed);
         let all = std::mem::take(&mut *lock(&self.served));
         all.values().for_each(|served| served.end());
+    }
+}
+
+/// The oldest version, held so that it is there when it is asked for first. Where there is none, readers of this node may
+/// read the next one before it is asked for: it is waited for a little; what takes longer is asked for in time.
+fn hold_oldest(observer: &mut Reader) -> Result<(u64, Option<Held>)> {
+    let deadline = Instant::now() + OPEN_TIMEOUT;
+    loop {
+        let there = observer.versions()?;
+        if there.is_empty() && observer.wait(there.start, Some(FIRST_WAIT)).is_err() {
+            return Ok((observer.versions()?.start, None));
+        }
+        match observer.open_version(there.start) {
+            Ok(mut opened) => return Ok((there.start, Some(Held::of(&mut opened, there.start)?))),
+            // Dropped meanwhile, or the next one is.
+            Err(e) if matches!(e.kind(), Kind::VersionGone | Kind::TimedOut) && Instant::now() < deadline => {
+            }
+            Err(e) => return Err(e),
+        }
     }
 }
 
