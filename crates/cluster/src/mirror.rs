@@ -117,8 +117,8 @@ enum Ending {
 }
 
 impl Mirror {
-    /// Begins to mirror the space `name` of `node`, as it was found there. Returns when readers can open it. `before` is
-    /// the identity of a mirror that is over, which it replaces: readers that wait in that one go over to it.
+    /// Begins to mirror the space `name` of `node`, as it was found there. Returns when readers can open it. `before`
+    /// is the identity of a mirror that is over, which it replaces: readers that wait in that one go over to it.
     ///
     /// # Errors
     /// Those of the owner; those of making a space here: [`Kind::NameInUse`] also while a reader reads the mirror that

@@ -276,8 +276,8 @@ impl Owner {
     }
 }
 
-/// The oldest version, held so that it is there when it is asked for first. Where there is none, readers of this node may
-/// read the next one before it is asked for: it is waited for a little; what takes longer is asked for in time.
+/// The oldest version, held so that it is there when it is asked for first. Where there is none, readers of this node
+/// may read the next one before it is asked for: it is waited for a little; what takes longer is asked for in time.
 fn hold_oldest(observer: &mut Reader) -> Result<(u64, Option<Held>)> {
     let deadline = Instant::now() + OPEN_TIMEOUT;
     loop {

@@ -10,8 +10,9 @@
 //! | `.authority.*`, `NODE.pem`, `NODE.key` | certificates ([`crate::authority`]) |
 //! | `.stop` | all agents are to end |
 //!
-//! Guarantees: the folder has mode 0700 and its files 0600; files appear whole, by a rename. Only a folder that was empty
-//! becomes one of a job, and only files with the names above are removed. Not here: what is said over the network.
+//! Guarantees: the folder has mode 0700 and its files 0600; files appear whole, by a rename. Only a folder that was
+//! empty becomes one of a job, and only files with the names above are removed. Not here: what is said over the
+//! network.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, OpenOptions};
