@@ -362,8 +362,9 @@ impl Agent {
             std::thread::sleep(LAST_ANSWERS);
         }
         self.link.close();
-        remove_own(&self.at, &self.options.node);
         drop(self.folder);
+        // Last: `stop` waits for it.
+        remove_own(&self.at, &self.options.node);
     }
 }
 
