@@ -62,7 +62,8 @@ fn read(root: &Path, path: &str) -> Result<String, Stop> {
 
 /// What builds an example as part of the workspace, for which its crates are compiled already, and what runs it.
 fn example(release: &Path, name: &str) -> (String, String) {
-    let build = "build --release --quiet --workspace --exclude forebay-python --example";
+    let build =
+        "build --release --quiet --workspace --exclude forebay-python --exclude forebay-cluster --example";
     (format!("\"$CARGO\" {build} {name}"), release.join("examples").join(name).display().to_string())
 }
 

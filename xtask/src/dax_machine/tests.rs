@@ -5,7 +5,7 @@
 use super::boot::{End, Machine, Shape, Wish};
 use super::guest::Guest;
 use super::{cuts, Fresh};
-use crate::packages::cargo;
+use crate::packages::{cargo, TOGETHER};
 use crate::privilege::{self, Binary};
 use crate::stages::title;
 use crate::summary::Summary;
@@ -214,7 +214,7 @@ fn is(binary: &Binary, (package, name): &(&str, &str)) -> bool {
 /// The command and the programs of the power cuts.
 fn build(root: &Path) -> Result<(), String> {
     // As the stages before build them, so that nothing is compiled again.
-    let arguments = ["build", "--release", "--quiet", "--workspace", "--exclude", "forebay-python"];
+    let arguments = [&["build", "--release", "--quiet"][..], &TOGETHER].concat();
     let mut command = Command::new(cargo());
     command.args(arguments).args(["--bins", "--examples"]).current_dir(root);
     match command.status() {
