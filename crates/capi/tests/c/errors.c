@@ -370,7 +370,7 @@ static void restarted(void)
     EXPECT(FB_STEP, fb_begin_read(reader, -1, &version));
     TRUE(version == 1);
     EXPECT(FB_TIMED_OUT, fb_open_version(reader, 7, &one));
-    HINT_SAYS("fb_wait() blocks");
+    HINT_SAYS("no further version will come");
     TRUE(one == NULL);
     EXPECT(FB_OK, fb_close_reader(&reader));
     EXPECT(FB_OK, fb_get(zero, "x", FB_FLOAT64, 0, NULL, NULL, &value, sizeof value));
@@ -532,7 +532,7 @@ static void forked(fb_writer *writer)
 int main(void)
 {
     fb_writer *writer = NULL, *second = NULL;
-    fb_reader *reader = NULL;
+    fb_reader *reader = NULL, *one = NULL;
     uint64_t version = 0, begin = 9, end = 9;
     uint32_t rank = 9, size = 9;
     const char *durability = NULL;
@@ -555,6 +555,8 @@ int main(void)
     EXPECT(FB_NOT_YET, fb_latest(reader, &version));
     EXPECT(FB_TIMED_OUT, fb_begin_read(reader, 0, &version));
     EXPECT(FB_TIMED_OUT, fb_wait(reader, 0, 0.01));
+    EXPECT(FB_TIMED_OUT, fb_open_version(reader, 0, &one));
+    HINT_SAYS("fb_wait() blocks");
     wrong_puts(writer);
     good_step(writer);
     EXPECT(FB_VERSION_EXISTS, fb_begin_version(writer, 0));
