@@ -164,8 +164,14 @@ pub fn writer(run: &Run, rank: u32) -> Told {
         facts.resumed = facts.resumed.max(base);
     }
     let sets_attribute = cast.behaviour.attributes && rank == 0;
+    // A program that fails between two steps abandons its writer: to drop it would be a clean end of the stream, which
+    // `clean` may remove before a reader has come.
     if sets_attribute {
-        check_attribute(run, &w)?;
+        if let Err(told) = check_attribute(run, &w) {
+            drop(leaving);
+            w.abandon();
+            return Err(told);
+        }
     }
     let own = Own::new("writer", "writer", (rank, cast.writers));
     if beside.percent((4 * cast.looks).into()) {
@@ -182,7 +188,11 @@ pub fn writer(run: &Run, rank: u32) -> Told {
             census::as_member(run, &Own { next: Some(version + 1), has_stepped: true, bytes, ..own });
         }
         if sets_attribute {
-            set_attribute(run, &mut w)?;
+            if let Err(told) = set_attribute(run, &mut w) {
+                drop((holding, leaving));
+                w.abandon();
+                return Err(told);
+            }
         }
         if cast.behaviour.idle && Random::new(cast.seed ^ version << 20, 61).percent(20) {
             thread::sleep(IDLE);
