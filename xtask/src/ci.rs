@@ -11,7 +11,7 @@
 //! the clone is changed, except that a machine on which this runs as root gets the optional Debian packages that
 //! some tests can use (announced first; `NO_INSTALL=1` prevents it).
 
-use crate::packages::cargo;
+use crate::packages::{cargo, TOGETHER};
 use crate::stages::{run, title};
 use crate::summary::Summary;
 use crate::{
@@ -22,28 +22,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How the workspace is built and tested: one profile for everything, so that nothing is compiled twice. The Python
-/// package is built by its own tool, in its own stage. So is the agent: with it many dependencies would have other
-/// features, and the other programs be built again.
-pub const TEST_BUILD: &[&str] =
-    &["test", "--release", "--workspace", "--exclude", "forebay-python", "--exclude", "forebay-cluster"];
+/// How the workspace is tested: with one profile for everything, so that nothing is compiled twice.
+pub fn test_build() -> Vec<&'static str> {
+    [&["test", "--release"][..], &TOGETHER].concat()
+}
 
 /// Programs, libraries and tests in one call: a build without the tests has other features of the dependencies, and
 /// would compile everything once more.
-const BUILD: &[&str] = &[
-    "build",
-    "--release",
-    "--workspace",
-    "--exclude",
-    "forebay-python",
-    "--exclude",
-    "forebay-cluster",
-    "--lib",
-    "--bins",
-    "--tests",
-    "--examples",
-    "--quiet",
-];
+fn build() -> Vec<&'static str> {
+    let targets = ["--lib", "--bins", "--tests", "--examples", "--quiet"];
+    [&["build", "--release"][..], &TOGETHER, &targets].concat()
+}
 
 /// The crates of the lab, which is no part of the product: what takes longer has its build and its tests. Without them
 /// the dependencies have the same features.
@@ -143,9 +132,9 @@ pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
 }
 
 /// The same call for the product and its examples alone.
-fn without_lab(arguments: &[&'static str]) -> Vec<&'static str> {
-    let excluded = LAB.iter().flat_map(|name| ["--exclude", name]);
-    arguments.iter().copied().chain(excluded).collect()
+fn without_lab(mut arguments: Vec<&'static str>) -> Vec<&'static str> {
+    arguments.extend(LAB.iter().flat_map(|name| ["--exclude", name]));
+    arguments
 }
 
 impl Run<'_> {
@@ -159,8 +148,8 @@ impl Run<'_> {
             self.cargo_stage("clippy", &lints);
         }
         let build = match self.extent {
-            Extent::Newcomer => without_lab(BUILD),
-            Extent::All | Extent::Long => BUILD.to_vec(),
+            Extent::Newcomer => without_lab(build()),
+            Extent::All | Extent::Long => build(),
         };
         if !self.cargo_stage("build", &build) {
             self.summary.skip("tests, python, demo", "the build failed");
@@ -334,7 +323,7 @@ impl Run<'_> {
     fn tests(&mut self) {
         title("tests");
         let mut command = self.command(&cargo());
-        command.args(without_lab(TEST_BUILD)).arg("--no-fail-fast").current_dir(self.root);
+        command.args(without_lab(test_build())).arg("--no-fail-fast").current_dir(self.root);
         self.test_binary("tests", command, TEST_LIMIT);
     }
 

@@ -61,7 +61,8 @@ fn read(value: &Value, root: &Path) -> Vec<Package> {
 }
 
 /// The packages that are built and tested together. Cargo called for one of them alone builds dependencies again, with
-/// other features.
+/// other features. The Python package is built by its own tool. The agent has features of dependencies that the other
+/// programs do not have: it is built and tested in a stage of its own.
 pub const TOGETHER: [&str; 5] =
     ["--workspace", "--exclude", "forebay-python", "--exclude", "forebay-cluster"];
 

@@ -107,7 +107,7 @@ fn copy_executable(from: &Path, to: &Path) -> std::io::Result<()> {
 pub fn binaries(root: &Path) -> Result<Vec<Binary>, String> {
     let mut command = Command::new(cargo());
     command
-        .args(crate::ci::TEST_BUILD)
+        .args(crate::ci::test_build())
         .args(["--no-run", "--message-format=json", "--quiet"])
         .current_dir(root);
     let output = command.output().map_err(|e| e.to_string())?;

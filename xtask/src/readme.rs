@@ -4,7 +4,7 @@
 //! The blocks are taken from the documents as they stand, so what a reader copies is what was run. Each run has a
 //! folder and a root of spaces of its own, both gone afterwards.
 
-use crate::packages::{cargo, target_folder};
+use crate::packages::{cargo, target_folder, TOGETHER};
 use crate::stages::run;
 use crate::{Outcome, Stop};
 use std::path::{Path, PathBuf};
@@ -62,9 +62,9 @@ fn read(root: &Path, path: &str) -> Result<String, Stop> {
 
 /// What builds an example as part of the workspace, for which its crates are compiled already, and what runs it.
 fn example(release: &Path, name: &str) -> (String, String) {
-    let build =
-        "build --release --quiet --workspace --exclude forebay-python --exclude forebay-cluster --example";
-    (format!("\"$CARGO\" {build} {name}"), release.join("examples").join(name).display().to_string())
+    let build = TOGETHER.join(" ");
+    let build = format!("\"$CARGO\" build --release --quiet {build} --example {name}");
+    (build, release.join("examples").join(name).display().to_string())
 }
 
 /// The one program of each language in README.md.

@@ -164,13 +164,9 @@ pub fn writer(run: &Run, rank: u32) -> Told {
         facts.resumed = facts.resumed.max(base);
     }
     let sets_attribute = cast.behaviour.attributes && rank == 0;
-    // A program that fails between two steps abandons its writer: to drop it would be a clean end of the stream, which
-    // `clean` may remove before a reader has come.
     if sets_attribute {
-        if let Err(told) = check_attribute(run, &w) {
-            drop(leaving);
-            w.abandon();
-            return Err(told);
+        if check_attribute(run, &w).is_err() {
+            return fails(w, leaving);
         }
     }
     let own = Own::new("writer", "writer", (rank, cast.writers));
@@ -188,10 +184,9 @@ pub fn writer(run: &Run, rank: u32) -> Told {
             census::as_member(run, &Own { next: Some(version + 1), has_stepped: true, bytes, ..own });
         }
         if sets_attribute {
-            if let Err(told) = set_attribute(run, &mut w) {
-                drop((holding, leaving));
-                w.abandon();
-                return Err(told);
+            if set_attribute(run, &mut w).is_err() {
+                drop(holding);
+                return fails(w, leaving);
             }
         }
         if cast.behaviour.idle && Random::new(cast.seed ^ version << 20, 61).percent(20) {
@@ -203,6 +198,14 @@ pub fn writer(run: &Run, rank: u32) -> Told {
     timed(run, "close", || w.close())?;
     oracle.facts().closed.entry(incarnation).or_default().insert(rank);
     Ok(())
+}
+
+/// A program that fails between two steps abandons its writer: to drop it would be a clean end of the stream, which
+/// `clean` may remove before a reader has come.
+fn fails(w: Writer, leaving: Leaving<'_>) -> Told {
+    drop(leaving);
+    w.abandon();
+    Err(())
 }
 
 /// Sets the attribute of the space to the next number.
