@@ -116,7 +116,7 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
 /// - "timeout" (seconds; default: 60; FOREBAY_TIMEOUT): Timeout of blocking calls in seconds. The error names
 ///   the missing process. Calls with a timeout argument ignore it.
 /// - "scope" ("job", "node"; default: job; FOREBAY_SCOPE): What rank and size refer to in a job of several
-///   nodes. "job": such a job is refused; "node": the ranks of this node are coupled.
+///   nodes. "job": all ranks, which needs an agent on each node; "node": the ranks of this node are coupled.
 /// - "absent" ("hold", "drop", "error"; default: the previous value, else hold): What writers do while a reader
 ///   group that keeps a cursor is away. "hold": versions from its cursor on are kept, and a writer that finds
 ///   the quota full waits and names the group; "drop": versions are dropped, and the group learns how many it

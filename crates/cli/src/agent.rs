@@ -15,7 +15,7 @@ const PROGRAM: Companion = Companion {
     install: "install it with make install AGENT=1, or cargo build --release --package forebay-cluster",
 };
 
-/// Connect the nodes of a job, so that readers open spaces of other nodes. Needs forebay-agent.
+/// Make the spaces of a job accessible on all of its nodes. Requires forebay-agent.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct Args {

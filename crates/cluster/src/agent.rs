@@ -17,9 +17,10 @@ use forebay_tier::process;
 use crate::authority::{files_of_node, identity};
 use crate::demand::{AgentFolder, Demands};
 use crate::endpoint::Listen;
+use crate::find::find;
 use crate::link::{Answering, Connecting, Link, Outgoing};
-use crate::message::{malformed, Answer, Ask, Claim, Found, Request, PROTOCOL};
-use crate::mirror::Mirror;
+use crate::message::{Claim, Request, PROTOCOL};
+use crate::mirror::{identities, Mirror};
 use crate::owner::Owner;
 use crate::rendezvous::{card_file, check_name, status_file, Card, Job, Rendezvous};
 use crate::status::{MirrorStatus, ServedStatus, Status};
@@ -28,8 +29,8 @@ use crate::status::{MirrorStatus, ServedStatus, Status};
 const TICK: Duration = Duration::from_millis(20);
 /// It asks other nodes for a space so often.
 const FIND_EVERY: Duration = Duration::from_millis(100);
-/// They answer within this.
-const FIND_TIMEOUT: Duration = Duration::from_secs(5);
+/// No search takes longer.
+const SEARCH_MAX: Duration = Duration::from_secs(10);
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// The folder of the job has gone when it was not there for so long: file systems of the network have gaps.
 const FOLDER_GONE: Duration = Duration::from_secs(5);
@@ -70,7 +71,7 @@ impl AgentOptions {
         let mut sorted = self.nodes.clone();
         sorted.sort();
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Error::new(Kind::Usage, format!("node {} is named twice in --nodes", twice[0])));
+            return Err(Error::new(Kind::Usage, format!("--nodes lists node {} twice", twice[0])));
         }
         if !self.nodes.contains(&self.node) {
             return Err(Error::new(
@@ -135,9 +136,9 @@ impl Agent {
         let deadline = Instant::now() + options.timeout;
         let at = Rendezvous::make(&options.rendezvous, &Job::new(&options.job, &options.nodes))?;
         if at.is_stopping() {
-            return Err(Error::new(Kind::NotPossibleHere, "the agents of the job are being stopped")
+            return Err(Error::new(Kind::NotPossibleHere, "the agents of this job are stopping")
                 .with("folder", at.path().display())
-                .hint("give a new job its own folder"));
+                .hint("use a new folder for a new job"));
         }
         let folder = AgentFolder::take()?;
         let incarnation = at.begin(&options.node)?;
@@ -207,11 +208,11 @@ impl Agent {
         }
         link.close();
         let endpoints: Vec<&str> = missing.iter().map(|node| cards[node].endpoint.as_str()).collect();
-        Err(Error::new(Kind::PeerMissing, format!("no connection to the agents of: {}", missing.join(", ")))
+        Err(Error::new(Kind::PeerMissing, format!("cannot connect to the agents of nodes {}", missing.join(", ")))
             .with("node", &options.node)
             .with("endpoints", endpoints.join(", "))
-            .hint("their agents may have ended (NODE.log in the folder of the job), or the address cannot be reached: \
-                   choose one with --listen tls/ADDRESS:PORT"))
+            .hint("see NODE.log in the folder of the job; if this node cannot reach the address, set another one with \
+                   --listen tls/ADDRESS:PORT"))
     }
 
     /// Serves until `is_over` or another reason to end, and ends in order.
@@ -230,21 +231,21 @@ impl Agent {
                 }
                 said_at = Some(Instant::now());
                 if self.at.is_stopping() {
-                    break "it was asked to end";
+                    break "stop was requested";
                 }
             }
             if is_over.load(Relaxed) {
-                break "a signal";
+                break "received a signal";
             }
             if seen_at.elapsed() > FOLDER_GONE {
-                break "the folder of the job has gone";
+                break "the folder of the job was removed";
             }
             if self.options.idle_timeout.is_some_and(|idle| self.used_at.elapsed() > idle) {
-                break "it was not used";
+                break "it was idle";
             }
             std::thread::sleep(TICK);
         };
-        eprintln!("forebay-agent: node {} ends: {why}", self.options.node);
+        eprintln!("forebay-agent: node {} exits: {why}", self.options.node);
         self.end();
         Ok(())
     }
@@ -304,18 +305,19 @@ impl Agent {
     /// Asks all nodes for a space, on a thread of its own. A mirror that is over is replaced by one of another run.
     fn search(&mut self, name: String, readers: &[Wanted]) {
         // Until it is answered; answers come within the time limit.
-        self.searching.insert(name.clone(), Instant::now() + 2 * FIND_TIMEOUT);
+        self.searching.insert(name.clone(), Instant::now() + SEARCH_MAX);
         let others: Vec<String> = self.options.others().cloned().collect();
         let before = self.mirrors.get(&name);
-        let ended = before.and_then(Mirror::source_at_end);
+        let ended = before.and_then(Mirror::sources_at_end);
         let before = before.map(|mirror| mirror.uuid().to_string());
         let wanted: Vec<Claim> = readers.iter().map(Claim::of).collect();
         let (link, owner, done) = (self.link.clone(), self.owner.clone(), self.searches.0.clone());
         std::thread::spawn(move || {
-            let found = find(&link, &others, &name, &wanted).and_then(|found| {
-                let is_new = |found: &Found| ended != Some((found.uuid.clone(), found.incarnation));
-                let Some((node, found)) = found.filter(|(_, found)| is_new(found)) else { return Ok(None) };
-                Mirror::begin(&link, &owner, (&node, &name), &found, before.as_deref()).map(Some)
+            let found = find(&link, &owner, &others, &name, &wanted).and_then(|found| match found {
+                Some(sources) if ended != Some(identities(&sources)) => {
+                    Mirror::begin(&link, &owner, &name, &sources, before.as_deref()).map(Some)
+                }
+                _ => Ok(None),
             });
             let _ = done.send(Search { name, found });
         });
@@ -326,7 +328,7 @@ impl Agent {
             let (state, versions, bytes) = mirror.progress();
             MirrorStatus {
                 space: mirror.name.clone(),
-                from: mirror.node.clone(),
+                from: mirror.nodes.clone(),
                 state: state.into(),
                 versions,
                 bytes,
@@ -372,55 +374,5 @@ fn remove_own(at: &Rendezvous, node: &str) {
     let [certificate, key] = files_of_node(node);
     for file in [card_file(node), status_file(node), certificate, key] {
         at.remove(&file);
-    }
-}
-
-/// Where a space has its writers; None while no node has any.
-///
-/// # Errors
-/// [`Kind::NotPossibleHere`]: on several nodes.
-fn find(
-    link: &Arc<Link>,
-    others: &[String],
-    name: &str,
-    wanted: &[Claim],
-) -> Result<Option<(String, Found)>> {
-    let asking: Vec<_> = others
-        .iter()
-        .map(|node| {
-            let (link, node, name, wanted) = (link.clone(), node.clone(), name.to_string(), wanted.to_vec());
-            std::thread::spawn(move || {
-                let answer = link.ask(&node, Ask::Find { name, wanted }, FIND_TIMEOUT);
-                (node, answer)
-            })
-        })
-        .collect();
-    let (mut found, mut failed) = (Vec::new(), None);
-    for thread in asking {
-        let Ok((node, answer)) = thread.join() else { continue };
-        match answer {
-            Ok(Answer::Found(Some(space))) => found.push((node, space)),
-            Ok(Answer::Found(None)) => {}
-            Ok(other) => failed = Some(malformed(&format!("a space was asked for, and not {other:?}"))),
-            // It may come again, or not have the space.
-            Err(e) if matches!(e.kind(), Kind::PeerMissing | Kind::TimedOut | Kind::TooMany) => {}
-            Err(e) => failed = Some(e),
-        }
-    }
-    // Those that write now count before those that have ended.
-    if found.iter().any(|(_, space)| space.state == "open") {
-        found.retain(|(_, space)| space.state == "open");
-    }
-    match found.len() {
-        0 => failed.map_or(Ok(None), Err),
-        1 => Ok(found.pop()),
-        _ => {
-            let nodes: Vec<&str> = found.iter().map(|(node, _)| node.as_str()).collect();
-            Err(Error::new(
-                Kind::NotPossibleHere,
-                format!("space {name} has writers on several nodes: {}", nodes.join(", ")),
-            )
-            .hint("all writers of a space run on one node; give the spaces of other nodes other names"))
-        }
     }
 }

@@ -49,9 +49,9 @@ pub fn identity(at: &Rendezvous, node: &str, address: &str) -> Result<Identity> 
     let deadline = Instant::now() + AUTHORITY_TIMEOUT;
     while !at.has(AUTHORITY_FILE) {
         if Instant::now() >= deadline {
-            return Err(Error::new(Kind::TimedOut, "the certificates of the job are not made")
+            return Err(Error::new(Kind::TimedOut, "the certificates of the job were not created in time")
                 .with("folder", at.path().display())
-                .hint("an agent may have been killed while it made them: remove the folder and start all agents"));
+                .hint("an agent may have been killed while it created them: remove the folder, and start all agents"));
         }
         std::thread::sleep(POLL);
     }
@@ -76,7 +76,7 @@ pub fn files_of_node(node: &str) -> [String; 2] {
 }
 
 fn failed(e: rcgen::Error) -> Error {
-    Error::new(Kind::Internal, format!("a certificate cannot be made: {e}"))
+    Error::new(Kind::Internal, format!("cannot create a certificate: {e}"))
 }
 
 /// What the authority of a job is called in certificates.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
+use forebay_config::parse_seconds;
 use forebay_space::{Error, Kind, Result};
 
 use crate::agent::{Agent, AgentOptions};
@@ -33,9 +34,9 @@ const ONE_THREAD: &str =
 /// Lines of a log in an error.
 const LOG_LINES: usize = 4;
 
-/// Connect the nodes of a job: one agent per node brings the spaces of the others.
+/// Make the spaces of a job accessible on all of its nodes: one agent per node.
 ///
-/// Readers open a space by its short name, on whatever node its writers run.
+/// A reader opens a space by its short name; the node of the writers does not matter.
 #[derive(Parser, Debug)]
 #[command(name = "forebay-agent", version, max_term_width = 100, subcommand_required = true)]
 struct Line {
@@ -45,11 +46,11 @@ struct Line {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
-    /// Start the agent of this node, and wait for those of the others.
+    /// Start the agent of this node, and wait until the agents of all nodes are connected.
     Start(Start),
     /// Show the agents of a job.
     Status(At),
-    /// End all agents of a job, and remove its folder.
+    /// Stop all agents of a job, and remove its folder.
     Stop(Stop),
     #[command(hide = true)]
     Serve(Start),
@@ -60,31 +61,34 @@ struct Start {
     /// Name of the job.
     #[arg(long, value_name = "NAME")]
     job: String,
-    /// Name of this node, one of --nodes.
+    /// Name of this node; one of --nodes.
     #[arg(long, value_name = "NAME")]
     node: String,
-    /// Names of all nodes of the job, separated by commas.
+    /// Names of all nodes of the job, comma-separated; the same on every node.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     nodes: Vec<String>,
-    /// Folder of the job that all nodes see; made with mode 0700. It holds the job's certificates and keys.
+    /// Folder of the job, on a file system that all nodes share; created with mode 0700. It holds the certificates and
+    /// keys of the job.
     #[arg(long, value_name = "FOLDER")]
     rendezvous: PathBuf,
-    /// Where to listen, as tls/10.0.0.1:0; port 0 is any. Without it: the address of this host's name.
+    /// Address to listen on, for example tls/10.0.0.1:0; port 0 means any free port [default: the address of this
+    /// host's name, any free port].
     #[arg(long, value_name = "ENDPOINT")]
     listen: Option<Listen>,
-    /// Permit plain TCP: all on the network can read and change what the agents exchange.
+    /// Use plain TCP, without encryption and authentication: only on a network that no other user can reach.
     #[arg(long)]
     trusted_fabric: bool,
-    /// An agent that says nothing for so long is lost.
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    /// An agent that is silent for this long counts as lost; at least 0.2.
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_seconds)]
     lease: Duration,
-    /// How long to wait for the agents of the other nodes.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    /// Maximum time to wait for the agents of the other nodes.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     timeout: Duration,
-    /// End when no reader has wanted anything for so long. Without it: when the folder has gone, or by `stop`.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Exit when the agent has been idle for this long [default: never; it exits with `stop`, or when the folder is
+    /// removed].
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     idle_timeout: Option<Duration>,
-    /// Return when this agent runs, without waiting for the others.
+    /// Return as soon as this agent runs, without waiting for the others.
     #[arg(long)]
     no_wait: bool,
 }
@@ -104,21 +108,9 @@ struct Stop {
     /// Folder of the job.
     #[arg(long, value_name = "FOLDER")]
     rendezvous: PathBuf,
-    /// How long to wait until they have ended.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    /// Maximum time to wait for the agents to exit.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
     timeout: Duration,
-}
-
-/// A time with its unit: `500ms`, `2s`, `10m`, `1h`.
-fn duration(text: &str) -> std::result::Result<Duration, String> {
-    let units = [("ms", 1.0), ("s", 1e3), ("m", 60e3), ("h", 3600e3)];
-    let found = units.iter().find_map(|(unit, ms)| Some((text.strip_suffix(unit)?.parse::<f64>().ok()?, ms)));
-    match found {
-        Some((number, ms)) if number >= 0.0 && number * ms <= 1e12 => {
-            Ok(Duration::from_micros((number * ms * 1e3) as u64))
-        }
-        _ => Err("give a number with its unit: 500ms, 2s, 10m, 1h".into()),
-    }
 }
 
 impl Start {
@@ -127,9 +119,11 @@ impl Start {
         let listen = match (self.trusted_fabric, &self.listen) {
             (true, None) => listen.plain(),
             (false, Some(given)) if given.is_plain() => {
-                return Err(Error::new(Kind::Usage, "plain TCP is permitted on a trusted fabric only")
+                return Err(Error::new(Kind::Usage, "plain TCP requires --trusted-fabric")
                     .with("listen", given.endpoint())
-                    .hint("use tls/ADDRESS:PORT, or say --trusted-fabric where no other user reaches the network"));
+                    .hint(
+                        "use tls/ADDRESS:PORT, or --trusted-fabric on a network that no other user can reach",
+                    ));
             }
             _ => listen,
         };
@@ -178,7 +172,7 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
 fn run_start(start: &Start, args: &[OsString]) -> Result<()> {
     let options = start.options()?;
     if options.listen.is_plain() {
-        eprintln!("forebay-agent: the fabric is trusted: data of node {} travel as plain text", options.node);
+        eprintln!("forebay-agent: node {}: --trusted-fabric: traffic is not encrypted", options.node);
     }
     options.check()?;
     let at = Rendezvous::make(&options.rendezvous, &Job::new(&options.job, &options.nodes))?;
@@ -220,7 +214,7 @@ fn run_start(start: &Start, args: &[OsString]) -> Result<()> {
         if Instant::now() >= deadline {
             let _ = child.kill();
             return Err(
-                Error::new(Kind::TimedOut, "the agent did not come up").with("log", log_path.display())
+                Error::new(Kind::TimedOut, "the agent did not start in time").with("log", log_path.display())
             );
         }
         std::thread::sleep(POLL);
@@ -309,11 +303,11 @@ fn run_status(arguments: &At) -> Result<()> {
     }
     for (node, status, age) in all {
         let Some(status) = status else {
-            println!("{node}  waits for the other agents");
+            println!("{node}  waiting for the other agents");
             continue;
         };
         let late = age.filter(|age| *age > Duration::from_secs(5));
-        let late = late.map_or(String::new(), |age| format!("  no word for {} s", age.as_secs()));
+        let late = late.map_or(String::new(), |age| format!("  silent for {} s", age.as_secs()));
         let missing = match status.missing.is_empty() {
             true => String::new(),
             false => format!("  lost: {}", status.missing.join(", ")),
@@ -342,10 +336,10 @@ fn run_stop(stop: &Stop) -> Result<()> {
             return Ok(());
         }
         if Instant::now() >= deadline {
-            return Err(Error::new(Kind::TimedOut, "agents have not ended in time")
+            return Err(Error::new(Kind::TimedOut, "not all agents exited in time")
                 .with("nodes", left.join(", "))
                 .with("folder", at.path().display())
-                .hint("their logs are in the folder; end them by their process id on their nodes"));
+                .hint("see NODE.log in the folder; kill them on their nodes (process ids: `forebay agent status`)"));
         }
         std::thread::sleep(POLL);
     }
@@ -359,15 +353,6 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Line::command().debug_assert();
-    }
-
-    #[test]
-    fn times_have_a_unit() {
-        assert_eq!(duration("500ms").unwrap(), Duration::from_millis(500));
-        assert_eq!(duration("1.5m").unwrap(), Duration::from_secs(90));
-        for wrong in ["", "2", "s", "-1s", "2 weeks", "1e30h"] {
-            duration(wrong).unwrap_err();
-        }
     }
 
     #[test]
@@ -392,7 +377,7 @@ mod tests {
         assert_eq!(parse(&["--listen", "tcp/10.0.0.1:0"]).unwrap_err().kind(), Kind::Usage);
         assert!(parse(&["--listen", "tcp/10.0.0.1:0", "--trusted-fabric"]).unwrap().listen.is_plain());
         assert!(!parse(&[]).unwrap().listen.is_plain());
-        assert_eq!(parse(&["--lease", "1ms"]).unwrap_err().kind(), Kind::Usage);
+        assert_eq!(parse(&["--lease", "0.001"]).unwrap_err().kind(), Kind::Usage);
     }
 
     #[test]

@@ -45,9 +45,9 @@ impl AgentFolder {
         let lock = options.write(true).create(true).truncate(false).mode(0o600).open(path.join(LOCK_FILE));
         let lock = lock.map_err(failed)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-            Error::new(Kind::NameInUse, "another agent serves the spaces of this node")
+            Error::new(Kind::NameInUse, "another agent already serves the spaces of this node")
                 .with("folder", path.display())
-                .hint("one agent serves a directory of spaces: end the other one, or set FOREBAY_DIR for this job")
+                .hint("a directory of spaces has one agent: stop the other agent, or set FOREBAY_DIR for this job")
         })?;
         let folder = AgentFolder { path: path.clone(), _lock: lock };
         folder.remove_left_behind();
@@ -68,7 +68,9 @@ impl AgentFolder {
             }
             match destroy(&name) {
                 Err(e) if e.kind() != Kind::PeerMissing => {
-                    eprintln!("forebay-agent: space {name}, which a former agent has left, stays: {e}");
+                    eprintln!(
+                        "forebay-agent: cannot remove space {name}, left by an agent that was killed: {e}"
+                    );
                 }
                 _ => {}
             }

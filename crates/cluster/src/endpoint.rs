@@ -25,7 +25,7 @@ impl FromStr for Listen {
     fn from_str(text: &str) -> Result<Listen> {
         let wrong = || {
             Error::new(Kind::Usage, format!("`{text}` is not an endpoint"))
-                .hint("give tls/ADDRESS:PORT; port 0 is any, as in tls/10.0.0.1:0")
+                .hint("use tls/ADDRESS:PORT, for example tls/10.0.0.1:0; port 0 means any free port")
         };
         let (protocol, rest) = text.split_once('/').ok_or_else(wrong)?;
         let is_plain = match protocol {
@@ -70,13 +70,13 @@ impl Listen {
         };
         if address.is_unspecified() || address.is_multicast() {
             return Err(Error::new(Kind::Usage, format!("an agent cannot listen at {address}"))
-                .hint("give an address of this host by which the other nodes reach it"));
+                .hint("use an address of this host that the other nodes can reach"));
         }
         let probed =
             TcpListener::bind(SocketAddr::new(address, self.port)).and_then(|probe| probe.local_addr());
         let port = probed.map_err(|e| {
             Error::new(Kind::NotPossibleHere, format!("cannot listen at {address} port {}: {e}", self.port))
-                .hint("give another one with --listen tls/ADDRESS:PORT")
+                .hint("set another address with --listen tls/ADDRESS:PORT")
         })?;
         Ok(Listen { is_plain: self.is_plain, address: Some(address), port: port.port() })
     }
@@ -106,8 +106,8 @@ fn own_address() -> Result<IpAddr> {
     };
     let usable = |ip: &IpAddr| !ip.is_loopback() && !ip.is_unspecified();
     named.filter(usable).min_by_key(IpAddr::is_ipv6).or_else(routed).ok_or_else(|| {
-        Error::new(Kind::NotPossibleHere, format!("no address of host {name} is known"))
-            .hint("give one with --listen tls/ADDRESS:PORT")
+        Error::new(Kind::NotPossibleHere, format!("cannot find an address of host {name}"))
+            .hint("set it with --listen tls/ADDRESS:PORT")
     })
 }
 

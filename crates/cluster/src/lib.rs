@@ -11,7 +11,7 @@
 //! | `agent.rs` | the life of an agent |
 //! | `rendezvous.rs`, `authority.rs`, `endpoint.rs` | the folder of a job, its certificates, where an agent listens |
 //! | `link.rs`, `message.rs` | connections, what is said over them |
-//! | `demand.rs`, `mirror.rs`, `pull.rs` | the reader's node |
+//! | `demand.rs`, `find.rs`, `mirror.rs`, `pull.rs` | the reader's node |
 //! | `owner.rs` | the writers' node |
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod authority;
 mod command;
 mod demand;
 mod endpoint;
+mod find;
 mod link;
 mod message;
 mod mirror;

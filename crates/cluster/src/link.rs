@@ -116,6 +116,8 @@ pub struct Link {
     job: String,
     node: String,
     incarnation: u64,
+    /// What this node is asked, without the network.
+    own: Arc<dyn Answering>,
     /// Who is there.
     pub peers: Arc<Peers>,
 }
@@ -150,19 +152,19 @@ impl Link {
             Error::new(Kind::NotPossibleHere, format!("the agent cannot connect: {e}"))
                 .with("node", connecting.node)
                 .with("endpoint", connecting.endpoint)
-                .hint("choose another address or port with --listen tls/ADDRESS:PORT")
+                .hint("set another address or port with --listen tls/ADDRESS:PORT")
         };
         let config = zenoh::Config::from_json5(&configuration(connecting).to_string()).map_err(failed)?;
         let session = zenoh::open(config).wait().map_err(failed)?;
         let peers = Arc::new(Peers::default());
         let (job, node) = (connecting.job, connecting.node);
         watch(&session, job, &peers, answering.clone()).map_err(failed)?;
-        serve(&session, &key_of(job, node), answering).map_err(failed)?;
+        serve(&session, &key_of(job, node), answering.clone()).map_err(failed)?;
         // Last: who sees the token may ask.
         let token = session.liveliness().declare_token(token_of(job, node, connecting.incarnation)).wait();
         let token = token.map_err(failed)?;
         let (job, node, incarnation) = (job.to_string(), node.to_string(), connecting.incarnation);
-        Ok(Link { session, _token: token, job, node, incarnation, peers })
+        Ok(Link { session, _token: token, job, node, incarnation, own: answering, peers })
     }
 
     /// Asks the agent of `node`, at most for `within`.
@@ -170,9 +172,16 @@ impl Link {
     /// # Errors
     /// [`Kind::PeerMissing`]: it is gone; [`Kind::TimedOut`]; what it failed with.
     pub fn ask(&self, node: &str, ask: Ask, within: Duration) -> Result<Answer> {
-        let pending = self.send(node, ask, within, Priority::InteractiveHigh)?;
-        let (payload, _) = pending.take(node, within)?;
-        read_answer(node, &payload.to_bytes())
+        self.begin(node, ask, within)?.answer(node, within)
+    }
+
+    /// Sends a question to the agent of `node`; [`Pending::answer`] takes the answer. This node answers before it
+    /// returns.
+    ///
+    /// # Errors
+    /// As [`Link::ask`].
+    pub fn begin(&self, node: &str, ask: Ask, within: Duration) -> Result<Pending> {
+        self.send(node, ask, within, Priority::InteractiveHigh)
     }
 
     /// Asks the agent of `node` for bytes, which [`Pending::bytes`] takes.
@@ -183,12 +192,20 @@ impl Link {
         self.send(node, ask, within, Priority::Data)
     }
 
+    /// Whether this is the node of the agent.
+    pub fn is_own(&self, node: &str) -> bool {
+        self.node == node
+    }
+
     fn send(&self, node: &str, ask: Ask, within: Duration, priority: Priority) -> Result<Pending> {
+        let request =
+            Request { protocol: PROTOCOL, node: self.node.clone(), incarnation: self.incarnation, ask };
+        if self.is_own(node) {
+            return Ok(Pending::Here(self.own.answer(request)));
+        }
         if !self.peers.is_there(node) {
             return Err(gone(node));
         }
-        let request =
-            Request { protocol: PROTOCOL, node: self.node.clone(), incarnation: self.incarnation, ask };
         let handler = self
             .session
             .get(key_of(&self.job, node))
@@ -200,8 +217,10 @@ impl Link {
             .timeout(within)
             .with(FifoChannel::new(REPLIES))
             .wait()
-            .map_err(|e| Error::new(Kind::PeerMissing, format!("node {node} cannot be asked: {e}")))?;
-        Ok(Pending { handler })
+            .map_err(|e| {
+                Error::new(Kind::PeerMissing, format!("cannot send a request to node {node}: {e}"))
+            })?;
+        Ok(Pending::Sent(handler))
     }
 
     /// Ends the session; waits a little for its peers.
@@ -218,24 +237,23 @@ impl Link {
 }
 
 /// A question that was sent.
-pub struct Pending {
-    handler: FifoChannelHandler<Reply>,
+pub enum Pending {
+    /// To another node.
+    Sent(FifoChannelHandler<Reply>),
+    /// To this one, with its answer.
+    Here(Outgoing),
 }
 
 impl Pending {
-    fn take(&self, node: &str, within: Duration) -> Result<(ZBytes, Option<ZBytes>)> {
-        // Its end is told by the session, also when the other agent is gone; a little later at most.
-        let reply = self.handler.recv_timeout(within + Duration::from_millis(500));
-        match reply {
-            Ok(Some(reply)) => match reply.into_result() {
-                Ok(sample) => Ok((sample.payload().clone(), sample.attachment().cloned())),
-                Err(e) => {
-                    let text = e.payload().try_to_string().map(|text| text.into_owned()).unwrap_or_default();
-                    Err(Error::new(Kind::TimedOut, format!("node {node} did not answer in time: {text}")))
-                }
-            },
-            Ok(None) => Err(Error::new(Kind::TimedOut, format!("node {node} did not answer in time"))),
-            Err(_) => Err(gone(node)),
+    /// The answer in words.
+    ///
+    /// # Errors
+    /// Those of [`Link::ask`].
+    pub fn answer(self, node: &str, within: Duration) -> Result<Answer> {
+        match self {
+            Pending::Sent(handler) => read_answer(node, &take(&handler, node, within)?.0.to_bytes()),
+            Pending::Here(Outgoing::Message(answer)) => answer,
+            Pending::Here(Outgoing::Payload(_)) => Err(malformed("words were asked for, and not bytes")),
         }
     }
 
@@ -244,30 +262,58 @@ impl Pending {
     /// # Errors
     /// [`Kind::Damaged`]: there are other bytes than were sent, or not as many; those of [`Link::ask`].
     pub fn bytes(self, node: &str, expected: u64, within: Duration) -> Result<ZBytes> {
-        let (payload, sum) = self.take(node, within)?;
+        let words =
+            |answer| malformed(&format!("bytes were asked for, and not {answer:?}")).with("node", node);
+        let (payload, sum) = match self {
+            Pending::Sent(handler) => take(&handler, node, within)?,
+            // By the owner that made it, in this process.
+            Pending::Here(Outgoing::Payload(part)) => return Ok(ZBytes::from(part)),
+            Pending::Here(Outgoing::Message(answer)) => return Err(words(answer?)),
+        };
         let Some(sum) = sum else {
             // Without a checksum it is a message: of an error.
-            let answer = read_answer(node, &payload.to_bytes())?;
-            return Err(malformed(&format!("bytes were asked for, and not {answer:?}")).with("node", node));
+            return Err(words(read_answer(node, &payload.to_bytes())?));
         };
-        let found = checksum(payload.slices());
-        if payload.len() as u64 != expected || sum.to_bytes()[..] != found {
-            return Err(Error::new(
-                Kind::Damaged,
-                format!("bytes from node {node} were damaged on their way"),
-            )
-            .with("bytes", payload.len())
-            .with("expected", expected));
-        }
+        check_part(node, &payload, &sum.to_bytes(), expected)?;
         Ok(payload)
+    }
+}
+
+/// Payload and attachment of a reply.
+fn take(
+    handler: &FifoChannelHandler<Reply>,
+    node: &str,
+    within: Duration,
+) -> Result<(ZBytes, Option<ZBytes>)> {
+    // Its end is told by the session, also when the other agent is gone; a little later at most.
+    match handler.recv_timeout(within + Duration::from_millis(500)) {
+        Ok(Some(reply)) => match reply.into_result() {
+            Ok(sample) => Ok((sample.payload().clone(), sample.attachment().cloned())),
+            Err(e) => {
+                let text = e.payload().try_to_string().map(|text| text.into_owned()).unwrap_or_default();
+                Err(Error::new(Kind::TimedOut, format!("node {node} did not answer in time: {text}")))
+            }
+        },
+        Ok(None) => Err(Error::new(Kind::TimedOut, format!("node {node} did not answer in time"))),
+        Err(_) => Err(gone(node)),
+    }
+}
+
+/// Checks bytes of payload: their number, and their checksum.
+fn check_part(node: &str, payload: &ZBytes, sum: &[u8], expected: u64) -> Result<()> {
+    match payload.len() as u64 == expected && *sum == checksum(payload.slices()) {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Damaged, format!("data from node {node} failed the checksum"))
+            .with("bytes", payload.len())
+            .with("expected", expected)),
     }
 }
 
 /// The error for an agent that is not there.
 pub fn gone(node: &str) -> Error {
-    Error::new(Kind::PeerMissing, format!("the agent of node {node} is gone"))
+    Error::new(Kind::PeerMissing, format!("lost the connection to the agent of node {node}"))
         .with("node", node)
-        .hint("the node was lost, its agent was killed or stood still for longer than the lease")
+        .hint("the node or its agent failed, or the agent was silent for longer than --lease")
 }
 
 fn key_of(job: &str, node: &str) -> String {
@@ -393,4 +439,36 @@ fn configuration(connecting: &Connecting<'_>) -> serde_json::Value {
             "shared_memory": { "enabled": false },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_bytes_than_were_sent_are_damaged() {
+        let sent = b"0123456789".to_vec();
+        let sum = checksum([sent.as_slice()].into_iter());
+        let check = |bytes: &[u8], sum: &[u8]| check_part("n0", &ZBytes::from(bytes.to_vec()), sum, 10);
+        check(&sent, &sum).unwrap();
+        let mut damaged = sent.clone();
+        damaged[3] ^= 1;
+        let short = &sent[..9];
+        let of_short = checksum([short].into_iter());
+        for (bytes, sum) in [(&damaged[..], &sum[..]), (short, &of_short), (&sent, &sum[..3]), (&sent, &[])] {
+            assert_eq!(check(bytes, sum).unwrap_err().kind(), Kind::Damaged);
+        }
+    }
+
+    #[test]
+    fn a_loss_is_counted_once_and_one_of_an_older_start_is_none() {
+        let peers = Peers::default();
+        assert!(!peers.note("n0", 1, true) && peers.is_there("n0"));
+        assert!(peers.note("n0", 1, false) && !peers.is_there("n0"));
+        assert!(!peers.note("n0", 1, false));
+        assert!(!peers.note("n0", 2, true));
+        assert!(!peers.note("n0", 1, false) && peers.is_there("n0"), "the newer one lives");
+        assert!(peers.note("n0", 3, true), "another start: what was agreed on with the one before is over");
+        assert_eq!(peers.losses("n0"), 2);
+    }
 }

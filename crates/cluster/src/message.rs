@@ -136,8 +136,6 @@ pub struct Rank {
     /// What writers do while the group is away, of one that keeps a cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<String>,
-    /// Whether a process reads as this rank now.
-    pub reads: bool,
     /// It has released every version below.
     pub below: u64,
     /// Whether it has seen the end of the stream.
@@ -174,6 +172,27 @@ pub struct Found {
     pub incarnation: u32,
     /// As `forebay ls` says it.
     pub state: String,
+    /// Its name on the node: that of the space, or of a part.
+    pub name: String,
+    /// Of the part that the writers of the node have put, where there are others on other nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<FoundPart>,
+}
+
+/// Which part of a space a node has.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FoundPart {
+    /// Ranks of the whole group.
+    pub size: u32,
+    /// The rank of each writer of the node, in their own order.
+    pub ranks: Vec<u32>,
+    /// Token of the launch; 0: none is known.
+    pub run: u64,
+    /// The last writer began, and the last one ended, so many nanoseconds ago: clocks of two nodes differ. None: they
+    /// have not ended.
+    pub lived_ago_ns: (u64, Option<u64>),
+    /// Whether a reader takes it, if its writers have ended.
+    pub is_taken: bool,
 }
 
 /// What a mirror is made from.
@@ -195,6 +214,24 @@ pub struct Opened {
     pub oldest: u64,
     /// Reader groups that keep a cursor, with their sizes.
     pub declared: Vec<(String, u32)>,
+}
+
+impl Opened {
+    /// What a mirror of two parts is made from; the one begins with what both have.
+    pub fn and(self, other: Opened) -> Opened {
+        let mut declared = self.declared;
+        declared.extend(other.declared);
+        declared.sort();
+        declared.dedup();
+        Opened {
+            quota_bytes: self.quota_bytes.saturating_add(other.quota_bytes),
+            segment_bytes: self.segment_bytes.max(other.segment_bytes),
+            oldest: self.oldest.max(other.oldest),
+            checksum: self.checksum || other.checksum,
+            declared,
+            ..self
+        }
+    }
 }
 
 /// How a wait for a version ended.
@@ -308,15 +345,15 @@ impl From<&Record> for RecordText {
 }
 
 impl RecordText {
-    /// The record, where it is one of a space with so many writers.
-    pub fn record(&self, writers: u32) -> Result<Record> {
+    /// The record; its rank is among the `ranks` of the writers of its node, in their own order.
+    pub fn record(&self, ranks: &[u32]) -> Result<Record> {
         let wrong = |what: &str| malformed(&format!("record of variable {}: {what}", self.name));
-        if self.rank >= writers {
+        let Some(rank) = ranks.get(self.rank as usize) else {
             return Err(wrong("its rank is not below the number of writers"));
-        }
+        };
         let dtype = Dtype::parse(&self.dtype).ok_or_else(|| wrong("unknown dtype"))?;
         let record = Record {
-            rank: self.rank,
+            rank: *rank,
             name: self.name.clone(),
             dtype,
             shape: self.shape.iter().copied().collect(),
@@ -345,8 +382,8 @@ pub fn piece_of(record: &Record) -> forebay_space::Piece<'_> {
 
 /// The error for a message that is not understood.
 pub fn malformed(what: &str) -> Error {
-    Error::new(Kind::UnknownFormat, format!("an agent sent a message that is not understood: {what}"))
-        .hint("all agents of a job must be of the same version of Forebay")
+    Error::new(Kind::UnknownFormat, format!("invalid message from another agent: {what}"))
+        .hint("all agents of a job must have the same version of Forebay")
 }
 
 /// Reads a request.
@@ -396,7 +433,7 @@ pub fn read_answer(node: &str, bytes: &[u8]) -> Result<Answer> {
 
 /// The error for an agent of another protocol.
 pub fn other_protocol(node: &str, protocol: u32) -> Error {
-    Error::new(Kind::UnknownFormat, format!("the agent of node {node} speaks another protocol"))
+    Error::new(Kind::UnknownFormat, format!("the agent of node {node} uses a different protocol"))
         .with("protocol", protocol)
         .with("known", PROTOCOL)
         .hint("install the same version of Forebay on all nodes of the job")
@@ -468,9 +505,9 @@ mod tests {
             count: vec![2],
             bytes,
         };
-        record(1, "float64", 16).record(2).unwrap();
+        record(1, "float64", 16).record(&[0, 1]).unwrap();
         for wrong in [record(2, "float64", 16), record(1, "float65", 16), record(1, "float64", 15)] {
-            wrong.record(2).unwrap_err();
+            wrong.record(&[0, 1]).unwrap_err();
         }
     }
 

@@ -1,12 +1,14 @@
-//! A mirror: a space of this node that is a copy of one on another node, version by version.
+//! A mirror: a space of this node that is a copy of one on another node, or of its parts on several nodes, version by
+//! version.
 //!
-//! The agent writes it through ordinary writers, one for each writer rank of the owner, so that a reader of this node
-//! opens, reads and waits as it does for any space. Versions have the owner's numbers. One thread copies versions; a
-//! second one tells the owner which ranks read the mirror and how far they are.
+//! The agent writes it through ordinary writers, one for each writer rank of the owners, so that a reader of this node
+//! opens, reads and waits as it does for any space. Versions have the owners' numbers. One thread copies versions; a
+//! second one tells the owners which ranks read the mirror and how far they are.
 //!
-//! Guarantees: a version appears whole, or not at all; when the owner's writers have closed, the mirror's close; when
-//! they died or the owner's node was lost, readers get `ProducerDied` with the reason and the node. A mirror that
-//! cannot go on is removed once no process has it open. Not here: which spaces are wanted (`demand.rs`).
+//! Guarantees: a version appears whole, or not at all; when the owners' writers have closed, the mirror's close; when
+//! some died or the node of an owner was lost, readers get `ProducerDied` with the reason and the node. A mirror that
+//! cannot go on is removed once no process has it open. Not here: which spaces are wanted (`demand.rs`), where they are
+//! (`find.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -21,9 +23,10 @@ use forebay_space::{
 
 use forebay_tier::clock::realtime_ns;
 
+use crate::find::Source;
 use crate::link::{gone, Link};
 use crate::message::{
-    malformed, piece_of, Answer, Ask, Attributes, Found, Next, Opened, Place, Rank, Version, RANKS_MAX,
+    malformed, piece_of, Answer, Ask, Attributes, Next, Opened, Place, Rank, Version, RANKS_MAX,
 };
 use crate::naming::stand_in_name;
 use crate::owner::{sentence, Owner, StandIn};
@@ -31,6 +34,8 @@ use crate::pull::Pull;
 
 /// How long one request for the next version waits at the owner.
 const NEXT_WAIT: Duration = Duration::from_secs(5);
+/// The same where this node is one of the owners: meanwhile the mirror does not look whether it is to end.
+const OWN_NEXT_WAIT: Duration = Duration::from_millis(200);
 /// An answer in words comes within this, beside the wait that it was asked for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A part of a payload comes within this.
@@ -49,11 +54,11 @@ const POLL: Duration = Duration::from_millis(20);
 pub struct Mirror {
     /// Name of the space.
     pub name: String,
-    /// Node of its writers.
-    pub node: String,
+    /// Nodes of its writers.
+    pub nodes: String,
     uuid: String,
-    /// What it is a copy of: space and start of its writers.
-    source: (String, u32),
+    /// What it is a copy of.
+    sources: Vec<(String, u32)>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -100,6 +105,26 @@ enum Copied {
     Unused,
 }
 
+/// What the owners' answers mean together.
+enum All {
+    /// Of each owner what it has of the version.
+    Versions(Vec<Version>),
+    /// Some do not have it yet.
+    Waiting,
+    /// All writers have closed.
+    Ended {
+        attributes: Attributes,
+        /// The last one of them.
+        ago_ns: u64,
+    },
+    /// A writer died, or closed before others.
+    Failed(String),
+    Dropped {
+        node: String,
+        oldest: u64,
+    },
+}
+
 /// How copying ended.
 enum Ending {
     /// The owner's writers have closed.
@@ -116,8 +141,13 @@ enum Ending {
     Unused,
 }
 
+/// What a mirror is a copy of: spaces, and the start of their writers.
+pub fn identities(sources: &[Source]) -> Vec<(String, u32)> {
+    sources.iter().map(|(_, found)| (found.uuid.clone(), found.incarnation)).collect()
+}
+
 impl Mirror {
-    /// Begins to mirror the space `name` of `node`, as it was found there. Returns when readers can open it. `before`
+    /// Begins to mirror the space `name` of the nodes where it was found. Returns when readers can open it. `before`
     /// is the identity of a mirror that is over, which it replaces: readers that wait in that one go over to it.
     ///
     /// # Errors
@@ -126,39 +156,33 @@ impl Mirror {
     pub fn begin(
         link: &Arc<Link>,
         owner: &Arc<Owner>,
-        (node, name): (&str, &str),
-        found: &Found,
+        name: &str,
+        sources: &[Source],
         before: Option<&str>,
     ) -> Result<Mirror> {
         let shared = Arc::<Shared>::default();
-        let copy = Copying {
+        let mut copy = Copying {
             link: link.clone(),
-            node: node.to_string(),
+            owners: Vec::new(),
             name: name.to_string(),
             mirror: uuid::Uuid::new_v4().to_string(),
-            losses: link.peers.losses(node),
             shared: shared.clone(),
         };
-        let ask = Ask::Open { mirror: copy.mirror.clone(), name: name.to_string(), uuid: found.uuid.clone() };
-        let Answer::Opened(opened) = link.ask(node, ask, ANSWER_TIMEOUT)? else {
-            return Err(malformed("a space was to be opened").with("node", node));
-        };
         owner.note_mirror(name, true);
-        let writers = copy.writers(&opened, before).inspect_err(|_| {
+        let begun = copy.begin(sources, before).inspect_err(|_| {
             copy.close();
             owner.note_mirror(name, false);
-        })?;
+        });
+        let (opened, writers, uuid) = begun?;
         shared.set_state("copying");
-        let uuid = glance(name)?.uuid;
-        let (owner, name) = (owner.clone(), name.to_string());
+        let (owner, name, nodes) = (owner.clone(), name.to_string(), copy.nodes());
         let thread = std::thread::Builder::new().name(format!("mirror {name}")).spawn(move || {
             copy.run(writers, &opened);
             owner.note_mirror(&copy.name, false);
             copy.shared.set_state("gone");
         });
         let thread = thread.map_err(|e| Error::io("cannot start a thread", e))?;
-        let source = (found.uuid.clone(), found.incarnation);
-        Ok(Mirror { name, node: node.to_string(), uuid, source, shared, thread: Some(thread) })
+        Ok(Mirror { name, nodes, uuid, sources: identities(sources), shared, thread: Some(thread) })
     }
 
     /// Identity of the copy.
@@ -167,8 +191,8 @@ impl Mirror {
     }
 
     /// Of one that has come to its end: what it is a copy of.
-    pub fn source_at_end(&self) -> Option<(String, u32)> {
-        self.shared.has_ended.load(Relaxed).then(|| self.source.clone())
+    pub fn sources_at_end(&self) -> Option<Vec<(String, u32)>> {
+        self.shared.has_ended.load(Relaxed).then(|| self.sources.clone())
     }
 
     /// Whether it copies nothing more.
@@ -196,12 +220,19 @@ impl Mirror {
 /// One mirror, as its threads have it.
 struct Copying {
     link: Arc<Link>,
-    node: String,
+    owners: Vec<Owned>,
     name: String,
     mirror: String,
-    /// How often the owner's agent had been lost when the mirror began.
-    losses: u64,
     shared: Arc<Shared>,
+}
+
+/// The space that is copied, or its part, on one node.
+struct Owned {
+    node: String,
+    /// How often the node's agent had been lost when the mirror began.
+    losses: u64,
+    /// The rank of each writer of the node, in their own order.
+    ranks: Vec<u32>,
 }
 
 impl Copying {
@@ -209,8 +240,63 @@ impl Copying {
         self.shared.is_stopping.load(Relaxed)
     }
 
+    /// The owner that was lost.
+    fn lost(&self) -> Option<&Owned> {
+        self.owners.iter().find(|owned| self.link.peers.losses(&owned.node) != owned.losses)
+    }
+
     fn is_lost(&self) -> bool {
-        self.link.peers.losses(&self.node) != self.losses
+        self.lost().is_some()
+    }
+
+    /// The error, if an owner was lost.
+    fn check_lost(&self) -> Result<()> {
+        self.lost().map_or(Ok(()), |owned| Err(gone(&owned.node)))
+    }
+
+    /// Names of the owners' nodes.
+    fn nodes(&self) -> String {
+        let nodes: Vec<&str> = self.owners.iter().map(|owned| owned.node.as_str()).collect();
+        nodes.join(", ")
+    }
+
+    /// Opens the space at its owners, and makes the copy: what it is made like, its writers, its identity.
+    fn begin(&mut self, sources: &[Source], before: Option<&str>) -> Result<(Opened, Vec<Writer>, String)> {
+        let mut all: Option<Opened> = None;
+        for (node, found) in sources {
+            let losses = self.link.peers.losses(node);
+            let (mirror, name, uuid) = (self.mirror.clone(), found.name.clone(), found.uuid.clone());
+            // Before it is asked: where the answer is lost it may be open all the same.
+            self.owners.push(Owned { node: node.clone(), losses, ranks: Vec::new() });
+            let Answer::Opened(opened) =
+                self.link.ask(node, Ask::Open { mirror, name, uuid }, ANSWER_TIMEOUT)?
+            else {
+                return Err(malformed("a space was to be opened").with("node", node));
+            };
+            let part = found.part.as_ref();
+            let ranks = part.map_or_else(|| (0..opened.writers).collect(), |part| part.ranks.clone());
+            if ranks.len() != opened.writers as usize {
+                return Err(Error::new(Kind::PeerMissing, format!("space {} was replaced", found.name))
+                    .with("node", node));
+            }
+            self.owners.last_mut().expect("it was pushed").ranks = ranks;
+            let size = part.map_or(opened.writers, |part| part.size);
+            let opened = Opened { writers: size, ..opened };
+            all = Some(match all {
+                None => opened,
+                Some(all) => all.and(opened),
+            });
+        }
+        let opened = all.ok_or_else(|| malformed("a mirror of nothing"))?;
+        let writers = self.writers(&opened, before)?;
+        match glance(&self.name) {
+            Ok(copy) => Ok((opened, writers, copy.uuid)),
+            Err(e) => {
+                self.abandon(writers, &e.to_string());
+                let _ = destroy(&self.name);
+                Err(e)
+            }
+        }
     }
 
     /// Writers of a new space like the owner's, in the place of the mirror `before`.
@@ -218,15 +304,19 @@ impl Copying {
         let is_before =
             || before.is_some_and(|uuid| glance(&self.name).is_ok_and(|found| found.uuid == uuid));
         if mechanism_of(&self.name)?.is_some() && !is_before() {
-            return Err(Error::new(Kind::NameInUse, format!("there is a space {} on this node", self.name))
-                .with("writers_on", &self.node)
-                .hint("all writers of a space run on one node; `forebay ls` shows the space of this node"));
+            return Err(Error::new(Kind::NameInUse, format!("this node already has a space {}", self.name))
+                .with("writers_on", self.nodes())
+                .hint("`forebay ls` shows the spaces of this node; remove it with `forebay clean`, or rename yours"));
         }
+        let node_of = |rank| {
+            let owned = self.owners.iter().find(|owned| owned.ranks.contains(&rank));
+            owned.map_or("", |owned| owned.node.as_str())
+        };
         let options = |rank| -> Result<OpenOptions> {
             Ok(OpenOptions {
                 rank: Some(rank),
                 size: Some(opened.writers),
-                component: Some(stand_in_name(&opened.component, &self.node)),
+                component: Some(stand_in_name(&opened.component, node_of(rank))),
                 tier: Some(TierKind::Dram),
                 quota_bytes: Some(opened.quota_bytes),
                 segment_bytes: Some(opened.segment_bytes),
@@ -273,7 +363,7 @@ impl Copying {
                 ranks.as_ref().ok().map(|ranks| threads.spawn(|| self.report(ranks, opened, &is_over)));
             let ending = match &ranks {
                 Ok(ranks) => self.copy(&mut writers, opened, ranks),
-                Err(e) => Ending::Failed(format!("the agent cannot look at its copy of the space: {e}")),
+                Err(e) => Ending::Failed(format!("the agent cannot inspect its copy of the space: {e}")),
             };
             let may_be_read = matches!(ending, Ending::Closed { .. });
             self.end(writers, ending, ranks.as_ref().ok());
@@ -301,7 +391,7 @@ impl Copying {
     fn copy(&self, writers: &mut [Writer], opened: &Opened, ranks: &ReaderRanks) -> Ending {
         let mut version = opened.oldest;
         loop {
-            // What no rank waits for is not to hold up the owner's writers.
+            // What no rank waits for is not to hold up the owners' writers.
             if self.shared.is_unused() {
                 return Ending::Unused;
             }
@@ -311,30 +401,26 @@ impl Copying {
                 Err(e) => return Ending::Failed(sentence(&e)),
             };
             match next {
-                Next::Waiting => {}
-                Next::End { attributes, ended_ago_ns } => {
-                    return Ending::Closed {
-                        attributes,
-                        at_unix_ns: realtime_ns().saturating_sub(ended_ago_ns),
-                    };
+                All::Waiting => {}
+                All::Ended { attributes, ago_ns } => {
+                    return Ending::Closed { attributes, at_unix_ns: realtime_ns().saturating_sub(ago_ns) };
                 }
-                Next::Died(text) => return Ending::Failed(format!("on node {}: {text}", self.node)),
-                Next::Dropped { .. } if !is_read(ranks) && !ranks.is_awaited() => return Ending::Unused,
-                Next::Dropped { oldest } => {
+                All::Failed(text) => return Ending::Failed(text),
+                All::Dropped { .. } if !is_read(ranks) && !ranks.is_awaited() => return Ending::Unused,
+                All::Dropped { node, oldest } => {
                     return Ending::Failed(format!(
-                        "versions {version} to {} were dropped on node {} before they were copied",
-                        oldest.saturating_sub(1),
-                        self.node
+                        "versions {version} to {} were dropped on node {node} before they were copied",
+                        oldest.saturating_sub(1)
                     ));
                 }
-                Next::Version(found) => match self.copy_version(writers, version, &found) {
+                All::Versions(found) => match self.copy_version(writers, version, &found) {
                     Ok(Copied::Whole) => version += 1,
                     Ok(Copied::Stopped) => return Ending::Stopped,
                     Ok(Copied::Unused) => return Ending::Unused,
                     Err(e) => {
                         return Ending::Failed(format!(
                             "version {version} from node {}: {}",
-                            self.node,
+                            self.nodes(),
                             sentence(&e)
                         ))
                     }
@@ -343,21 +429,16 @@ impl Copying {
         }
     }
 
-    /// Asks for a version; None: the mirror is to end.
-    fn next(&self, version: u64) -> Result<Option<Next>> {
+    /// Asks all owners for a version; None: the mirror is to end.
+    fn next(&self, version: u64) -> Result<Option<All>> {
         let mut tries = 0;
         loop {
             if self.is_stopping() {
                 return Ok(None);
             }
-            if self.is_lost() {
-                return Err(gone(&self.node));
-            }
-            let wait_ms = NEXT_WAIT.as_millis() as u64;
-            let ask = Ask::Next { mirror: self.mirror.clone(), version, wait_ms };
-            match self.link.ask(&self.node, ask, NEXT_WAIT + ANSWER_TIMEOUT) {
-                Ok(Answer::Next(next)) => return Ok(Some(next)),
-                Ok(other) => return Err(malformed(&format!("a version was asked for, and not {other:?}"))),
+            self.check_lost()?;
+            match self.ask_next(version) {
+                Ok(answers) => return Ok(Some(self.all_of(version, answers))),
                 // That it is gone is known a moment later.
                 Err(e)
                     if matches!(e.kind(), Kind::PeerMissing | Kind::TimedOut | Kind::TooMany)
@@ -374,27 +455,84 @@ impl Copying {
         }
     }
 
-    fn copy_version(&self, writers: &mut [Writer], version: u64, found: &Version) -> Result<Copied> {
-        let records: Vec<Record> =
-            found.records.iter().map(|record| record.record(writers.len() as u32)).collect::<Result<_>>()?;
-        let bytes = records.iter().try_fold(0u64, |sum, record| sum.checked_add(record.bytes));
-        let bytes = bytes.ok_or_else(|| malformed("the sizes of records are too large"))?;
+    /// The answers of all owners, which wait at the same time.
+    fn ask_next(&self, version: u64) -> Result<Vec<Next>> {
+        let has_own = self.owners.iter().any(|owned| self.link.is_own(&owned.node));
+        let wait = if has_own { OWN_NEXT_WAIT } else { NEXT_WAIT };
+        let within = wait + ANSWER_TIMEOUT;
+        let begin = |owned: &Owned| {
+            let wait_ms = wait.as_millis() as u64;
+            self.link.begin(&owned.node, Ask::Next { mirror: self.mirror.clone(), version, wait_ms }, within)
+        };
+        // This node answers before `begin` returns.
+        let is_own = |owned: &&Owned| self.link.is_own(&owned.node);
+        let others: Vec<_> = self.owners.iter().filter(|owned| !is_own(owned)).map(begin).collect();
+        let own: Vec<_> = self.owners.iter().filter(is_own).map(begin).collect();
+        let (mut others, mut own) = (others.into_iter(), own.into_iter());
+        let mut answers = Vec::with_capacity(self.owners.len());
+        for owned in &self.owners {
+            let pending = if is_own(&owned) { own.next() } else { others.next() };
+            match pending.expect("each was asked")?.answer(&owned.node, within)? {
+                Answer::Next(next) => answers.push(next),
+                other => return Err(malformed(&format!("a version was asked for, and not {other:?}"))),
+            }
+        }
+        Ok(answers)
+    }
+
+    /// What the answers of all owners mean together: a version is there when all have it.
+    fn all_of(&self, version: u64, answers: Vec<Next>) -> All {
+        let (mut versions, mut attributes, mut ended, mut ago_ns) =
+            (Vec::new(), Attributes::new(), 0, u64::MAX);
+        let mut is_waiting = false;
+        for (owned, next) in self.owners.iter().zip(answers) {
+            match next {
+                Next::Died(text) => return All::Failed(format!("on node {}: {text}", owned.node)),
+                Next::Dropped { oldest } => return All::Dropped { node: owned.node.clone(), oldest },
+                Next::Waiting => is_waiting = true,
+                Next::Version(version) => versions.push(version),
+                Next::End { attributes: own, ended_ago_ns } => {
+                    attributes.extend(own);
+                    (ended, ago_ns) = (ended + 1, ago_ns.min(ended_ago_ns));
+                }
+            }
+        }
+        match (is_waiting, ended, versions.len()) {
+            (_, ended, there) if ended > 0 && there > 0 => All::Failed(format!(
+                "the writers of some nodes closed before version {version}, which others have put"
+            )),
+            (false, 0, _) => All::Versions(versions),
+            (false, _, _) => All::Ended { attributes, ago_ns },
+            (true, _, _) => All::Waiting,
+        }
+    }
+
+    /// `found` has what each owner has of the version.
+    fn copy_version(&self, writers: &mut [Writer], version: u64, found: &[Version]) -> Result<Copied> {
         for writer in writers.iter_mut() {
             writer.begin_version(version)?;
         }
-        let mut pull = Pull::new(&self.link, (&self.node, &self.mirror), version, bytes, PART_TIMEOUT);
-        for record in &records {
-            match self.put(&mut writers[record.rank as usize], record, &mut pull)? {
-                Copied::Whole => {}
-                other => return Ok(other),
+        let mut all = 0u64;
+        for (owned, found) in self.owners.iter().zip(found) {
+            let records: Vec<Record> =
+                found.records.iter().map(|record| record.record(&owned.ranks)).collect::<Result<_>>()?;
+            let bytes = records.iter().try_fold(0u64, |sum, record| sum.checked_add(record.bytes));
+            let bytes = bytes.ok_or_else(|| malformed("the sizes of records are too large"))?;
+            let mut pull = Pull::new(&self.link, (&owned.node, &self.mirror), version, bytes, PART_TIMEOUT);
+            for record in &records {
+                match self.put(&mut writers[record.rank as usize], record, &mut pull)? {
+                    Copied::Whole => {}
+                    other => return Ok(other),
+                }
             }
+            set_attributes(&mut writers[0], &found.attributes)?;
+            all += bytes;
         }
-        set_attributes(&mut writers[0], &found.attributes)?;
         for writer in writers.iter_mut() {
             writer.end_step()?;
         }
         self.shared.versions.fetch_add(1, Relaxed);
-        self.shared.bytes.fetch_add(bytes, Relaxed);
+        self.shared.bytes.fetch_add(all, Relaxed);
         Ok(Copied::Whole)
     }
 
@@ -415,9 +553,7 @@ impl Copying {
                     if self.shared.is_unused() {
                         return Ok(Copied::Unused);
                     }
-                    if self.is_lost() {
-                        return Err(gone(&self.node));
-                    }
+                    self.check_lost()?;
                 }
                 Err(e) => return Err(e),
             }
@@ -440,7 +576,7 @@ impl Copying {
             }
             Ending::Failed(why) => {
                 self.shared.set_state("failed");
-                eprintln!("forebay-agent: the copy of space {} ends: {why}", self.name);
+                eprintln!("forebay-agent: the copy of space {} failed: {why}", self.name);
                 self.abandon(writers, &why);
             }
             Ending::Unused => {
@@ -497,16 +633,20 @@ impl Copying {
         if self.is_lost() {
             return None;
         }
-        let ranks = ranks.iter().take(RANKS_MAX).cloned().collect();
-        let ask = Ask::Readers { mirror: self.mirror.clone(), ranks };
-        match self.link.ask(&self.node, ask, ANSWER_TIMEOUT) {
-            Ok(Answer::Elsewhere(places)) => Some(places),
-            Err(e) if e.kind() == Kind::PeerMissing && !self.is_lost() => {
-                self.shared.has_gone_there.store(true, Relaxed);
-                None
+        let mut all = BTreeSet::new();
+        for owned in &self.owners {
+            let ranks = ranks.iter().take(RANKS_MAX).cloned().collect();
+            let ask = Ask::Readers { mirror: self.mirror.clone(), ranks };
+            match self.link.ask(&owned.node, ask, ANSWER_TIMEOUT) {
+                Ok(Answer::Elsewhere(places)) => all.extend(places),
+                Err(e) if e.kind() == Kind::PeerMissing && !self.is_lost() => {
+                    self.shared.has_gone_there.store(true, Relaxed);
+                    return None;
+                }
+                _ => return None,
             }
-            _ => None,
         }
+        Some(all.into_iter().collect())
     }
 
     /// Ranks elsewhere of groups of this mirror have readers here that release all that is complete.
@@ -531,7 +671,6 @@ impl Copying {
                 size: place.size,
                 rank: place.rank,
                 absent: None,
-                reads: true,
                 below: 0,
                 ended: false,
                 left: false,
@@ -544,9 +683,10 @@ impl Copying {
 
     /// Tells the owner that the mirror is over.
     fn close(&self) {
-        if !self.is_lost() {
-            let _ =
-                self.link.ask(&self.node, Ask::Close { mirror: self.mirror.clone() }, Duration::from_secs(1));
+        for owned in &self.owners {
+            // Who is lost closes it by itself.
+            let ask = Ask::Close { mirror: self.mirror.clone() };
+            let _ = self.link.ask(&owned.node, ask, Duration::from_secs(1));
         }
     }
 
@@ -569,7 +709,7 @@ impl Copying {
         if let Err(e) = destroy(&self.name) {
             // Another mirror has the name now.
             if e.kind() != Kind::PeerMissing && !ranks.is_removed() {
-                eprintln!("forebay-agent: space {} stays: {e}", self.name);
+                eprintln!("forebay-agent: cannot remove space {}: {e}", self.name);
             }
         }
     }
@@ -592,7 +732,6 @@ fn own_ranks(now: &[ReaderRank], elsewhere: &BTreeMap<Place, StandIn>) -> Vec<Ra
             size: rank.size,
             rank: rank.rank,
             absent: rank.absent.map(|absent| absent.to_string()),
-            reads: rank.pid.is_some(),
             below: rank.below,
             ended: rank.ended,
             left: rank.left,

@@ -14,24 +14,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_space::{
-    glance, leave_reader_group, Error, Kind, OpenOptions, Reader, ReaderRanks, Result, Scope, SpaceInfo, View,
+    glance, leave_reader_group, part_name, without_part, Error, Kind, OpenOptions, Reader, ReaderRanks,
+    Result, Scope, SpaceInfo, View,
 };
 
 use forebay_tier::clock::realtime_ns;
 
 use crate::link::Outgoing;
 use crate::message::{
-    malformed, Answer, Ask, Claim, Found, Next, Opened, Place, Rank, RecordText, Request, Version,
+    malformed, Answer, Ask, Claim, Found, FoundPart, Next, Opened, Place, Rank, RecordText, Request, Version,
     PART_BYTES_MAX, RECORDS_MAX,
 };
 use crate::naming::{absent_of, stand_in_name};
 
 /// A wait looks so often whether it is still wanted.
 const SLICE: Duration = Duration::from_millis(200);
+/// State of a space whose writers write.
+pub const OPEN: &str = "open";
+/// Tier of a channel of files.
+const FILES: &str = "files";
 /// No request waits longer.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// How long a mirror waits for the first version that it can hold, before it is begun without one.
-const FIRST_WAIT: Duration = Duration::from_millis(300);
 /// Opening and joining a space that is there.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -57,6 +60,9 @@ struct Served {
     observing: Mutex<Observing>,
     ranks: ReaderRanks,
     held: Mutex<Option<Held>>,
+    /// Keeps all versions until the first one is held: readers of this node may read and release them faster than the
+    /// mirror begins.
+    placeholder: Mutex<Option<Placeholder>>,
     stand_ins: Mutex<BTreeMap<(String, u32), StandIn>>,
     /// Ranks that have left their group for good.
     left: Mutex<BTreeSet<(String, u32)>>,
@@ -101,6 +107,11 @@ impl Owner {
             is_ending: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
         }
+    }
+
+    /// The node.
+    pub fn node(&self) -> &str {
+        &self.node
     }
 
     /// Says that a space of this name is a mirror of this node, or that it is none any more.
@@ -162,36 +173,68 @@ impl Owner {
 
     fn of(&self, mirror: &str) -> Result<Arc<Served>> {
         lock(&self.served).get(mirror).cloned().ok_or_else(|| {
-            Error::new(Kind::PeerMissing, "the agent does not know this mirror any more")
-                .hint("its node counted as lost for a while; readers have to open the space again")
+            Error::new(Kind::PeerMissing, "the agent no longer knows this mirror")
+                .hint("its node was considered lost for a time; open the space again")
         })
     }
 
     /// The space of this name, where its writers are on this node; or where they were, in this job, and one of the
-    /// readers takes what they have put.
+    /// readers takes what they have put. Of a space with writers on several nodes, the part of this one.
     fn find(&self, name: &str, wanted: &[Claim]) -> Result<Option<Found>> {
-        if lock(&self.mirrors).contains_key(name) {
-            return Ok(None);
+        // First: of a part this node may have a mirror of the whole, too.
+        let part = self.find_part(name, wanted)?;
+        if part.as_ref().is_some_and(|part| part.state == OPEN) || lock(&self.mirrors).contains_key(name) {
+            return Ok(part);
         }
+        let Some(seen) = self.see(name, wanted)? else { return Ok(part) };
+        let is_taken = seen.is_open() || (seen.is_taken && part.is_none());
+        Ok(if is_taken { Some(seen.found(None)) } else { part })
+    }
+
+    /// The part of this node of a space with writers on several nodes, also where no reader takes it: one of another
+    /// node may still be written.
+    pub fn find_part(&self, name: &str, wanted: &[Claim]) -> Result<Option<Found>> {
+        let Some(seen) = self.see(&part_name(name), wanted)? else { return Ok(None) };
+        let Some(ranks) = &seen.ranks else { return Ok(None) };
+        let Some(part) = ranks.part()? else { return Ok(None) };
+        let ago = |at: u64| realtime_ns().saturating_sub(at);
+        let lived = ranks.writers_lived();
+        let ended = Some(lived.end).filter(|end| *end != 0 && !seen.is_open());
+        let part = FoundPart {
+            size: part.size,
+            ranks: part.ranks,
+            run: ranks.run_token(),
+            lived_ago_ns: (ago(lived.start), ended.map(ago)),
+            is_taken: seen.is_taken,
+        };
+        Ok(Some(seen.found(Some(part))))
+    }
+
+    /// A space of this node that has or had writers in this job.
+    fn see(&self, name: &str, wanted: &[Claim]) -> Result<Option<Seen>> {
+        let is_missing = |e: &Error| matches!(e.kind(), Kind::PeerMissing | Kind::BadName);
         let info = match glance(name) {
-            Err(e) if matches!(e.kind(), Kind::PeerMissing | Kind::BadName) => return Ok(None),
+            Err(e) if is_missing(&e) => return Ok(None),
             info => info?,
         };
         let is_of_job = match info.state.as_str() {
-            "open" => true,
+            OPEN => true,
             // Without a writer there is nothing to copy yet.
             "new" => false,
-            _ if info.created_unix_ns < self.since_unix_ns => false,
-            _ => match ReaderRanks::open(name) {
-                Err(e) if e.kind() == Kind::PeerMissing => false,
-                ranks => {
-                    let ranks = ranks?;
-                    wanted.iter().any(|claim| ranks.is_streamed_by(&claim.here()))
-                }
-            },
+            _ => info.created_unix_ns >= self.since_unix_ns,
         };
-        let incarnation = info.producer.map_or(0, |producer| producer.incarnation);
-        Ok(is_of_job.then_some(Found { uuid: info.uuid, incarnation, state: info.state }))
+        if !is_of_job {
+            return Ok(None);
+        }
+        if info.tier == FILES {
+            return Ok(Some(Seen { info, ranks: None, is_taken: false }));
+        }
+        let ranks = match ReaderRanks::open(name) {
+            Err(e) if is_missing(&e) => return Ok(None),
+            ranks => ranks?,
+        };
+        let is_taken = wanted.iter().any(|claim| ranks.is_streamed_by(&claim.here()));
+        Ok(Some(Seen { info, ranks: Some(ranks), is_taken }))
     }
 
     fn open(&self, node: &str, mirror: String, name: &str, uuid: &str) -> Result<Opened> {
@@ -210,8 +253,10 @@ impl Owner {
             ..OpenOptions::default()
         };
         let mut observer = Reader::open(name, &options)?;
+        let placeholder = Placeholder::join(name, node)?;
         let (oldest, held) = hold_oldest(&mut observer)?;
         let opened = opened(&info, oldest, &self.node)?;
+        let placeholder = Mutex::new(placeholder.filter(|_| held.is_none()));
         let served = Served {
             name: name.to_string(),
             uuid: uuid.to_string(),
@@ -219,6 +264,7 @@ impl Owner {
             observing: Mutex::new(Observing::At(Box::new(observer))),
             ranks: ReaderRanks::open(name)?,
             held: Mutex::new(held),
+            placeholder,
             stand_ins: Mutex::default(),
             left: Mutex::default(),
             is_over: AtomicBool::new(false),
@@ -260,10 +306,7 @@ impl Owner {
             stays
         });
         for served in gone {
-            eprintln!(
-                "forebay-agent: node {node} was lost: space {} is not read for it any more",
-                served.name
-            );
+            eprintln!("forebay-agent: node {node} was lost; its copy of space {} ends", served.name);
             served.end();
         }
     }
@@ -276,14 +319,62 @@ impl Owner {
     }
 }
 
-/// The oldest version, held so that it is there when it is asked for first. Where there is none, readers of this node
-/// may read the next one before it is asked for: it is waited for a little; what takes longer is asked for in time.
+/// A space of this node, as it was seen.
+struct Seen {
+    info: SpaceInfo,
+    /// None of a channel of files.
+    ranks: Option<ReaderRanks>,
+    /// Whether a reader takes what writers put that have ended.
+    is_taken: bool,
+}
+
+impl Seen {
+    fn is_open(&self) -> bool {
+        self.info.state == OPEN
+    }
+
+    fn found(self, part: Option<FoundPart>) -> Found {
+        let SpaceInfo { name, uuid, state, producer, .. } = self.info;
+        let incarnation = producer.map_or(0, |producer| producer.incarnation);
+        Found { uuid, incarnation, state, name, part }
+    }
+}
+
+/// A reader of a group of its own, which releases nothing, and leaves for good.
+struct Placeholder(Option<Reader>);
+
+impl Placeholder {
+    /// For a mirror of `node`; None while a mirror that is over has one.
+    fn join(name: &str, node: &str) -> Result<Option<Placeholder>> {
+        let options = OpenOptions {
+            rank: Some(0),
+            size: Some(1),
+            component: Some(stand_in_name("agent", node)),
+            timeout: OPEN_TIMEOUT,
+            scope: Scope::Node,
+            ..OpenOptions::default()
+        };
+        match Reader::stand_in(name, &options, &stand_in_name("mirror", node), None) {
+            Err(e) if e.kind() == Kind::NameInUse => Ok(None),
+            reader => Ok(Some(Placeholder(Some(reader?)))),
+        }
+    }
+}
+
+impl Drop for Placeholder {
+    fn drop(&mut self) {
+        // A space that has gone needs none.
+        let _ = self.0.take().map(Reader::leave);
+    }
+}
+
+/// The oldest version, held so that it is there when it is asked for first; None where there is no version yet.
 fn hold_oldest(observer: &mut Reader) -> Result<(u64, Option<Held>)> {
     let deadline = Instant::now() + OPEN_TIMEOUT;
     loop {
         let there = observer.versions()?;
-        if there.is_empty() && observer.wait(there.start, Some(FIRST_WAIT)).is_err() {
-            return Ok((observer.versions()?.start, None));
+        if there.is_empty() {
+            return Ok((there.start, None));
         }
         match observer.open_version(there.start) {
             Ok(mut opened) => return Ok((there.start, Some(Held::of(&mut opened, there.start)?))),
@@ -301,10 +392,10 @@ fn opened(info: &SpaceInfo, oldest: u64, node: &str) -> Result<Opened> {
         return Err(Error::new(Kind::PeerMissing, format!("space {} has no writers yet", info.name))
             .with("node", node));
     };
-    if info.tier == "files" || info.uuid.is_empty() {
+    if info.tier == FILES || info.uuid.is_empty() {
         return Err(Error::new(Kind::NotPossibleHere, format!("{} is a channel of files", info.name))
             .with("node", node)
-            .hint("programs on several nodes need kind = \"space\""));
+            .hint("use a channel of kind space between nodes"));
     }
     let declared = info.readers.iter().filter(|group| group.absent.is_some());
     Ok(Opened {
@@ -332,10 +423,10 @@ impl Served {
         };
         let next = loop {
             if is_ending.load(Relaxed) {
-                break Next::Died("its agent was stopped".to_string());
+                break Next::Died("the agent was stopped".to_string());
             }
             if self.is_over.load(Relaxed) {
-                return Err(Error::new(Kind::PeerMissing, "the mirror is over"));
+                return Err(Error::new(Kind::PeerMissing, "the mirror has ended"));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             match observer.wait(version, Some(left.min(SLICE))) {
@@ -351,7 +442,7 @@ impl Served {
                         && glance(&self.name).is_ok_and(|now| now.uuid == self.uuid);
                     break match has_ended {
                         true => Next::End {
-                            attributes: observer.attributes()?,
+                            attributes: without_part(observer.attributes()?),
                             ended_ago_ns: realtime_ns().saturating_sub(self.ranks.ended_unix_ns()),
                         },
                         false => Next::Died(sentence(&e)),
@@ -361,12 +452,13 @@ impl Served {
             }
         };
         *lock(&self.held) = None;
+        *lock(&self.placeholder) = None;
         *observing = Observing::Over(next.clone());
         Ok(next)
     }
 
     fn hold(&self, observer: &mut Reader, version: u64) -> Result<Next> {
-        let attributes = observer.attributes()?;
+        let attributes = without_part(observer.attributes()?);
         let mut held = lock(&self.held);
         if held.as_ref().is_none_or(|held| held.version != version) {
             let mut opened = match observer.open_version(version) {
@@ -376,6 +468,7 @@ impl Served {
                 opened => opened?,
             };
             *held = Some(Held::of(&mut opened, version)?);
+            *lock(&self.placeholder) = None;
         }
         let records = held.as_ref().expect("it is held").records.clone();
         Ok(Next::Version(Version { records, attributes }))
@@ -387,7 +480,7 @@ impl Served {
         let held = held.as_ref().filter(|held| held.version == version).ok_or_else(|| {
             Error::new(
                 Kind::VersionGone,
-                format!("version {version} of space {} is not held any more", self.name),
+                format!("version {version} of space {} is no longer held", self.name),
             )
         })?;
         held.part(offset, bytes)
@@ -445,6 +538,7 @@ impl Served {
         self.is_over.store(true, Relaxed);
         lock(&self.stand_ins).clear();
         *lock(&self.held) = None;
+        *lock(&self.placeholder) = None;
     }
 }
 
@@ -454,7 +548,7 @@ impl Held {
         if records.len() > RECORDS_MAX {
             return Err(Error::new(
                 Kind::TooMany,
-                format!("version {version} has too many records for another node"),
+                format!("version {version} has too many records to copy to another node"),
             )
             .with("records", records.len())
             .with("records_max", RECORDS_MAX)
@@ -471,7 +565,7 @@ impl Held {
     fn part(&self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
         let end = offset.checked_add(bytes).filter(|end| *end <= self.bytes && bytes <= PART_BYTES_MAX);
         let Some(end) = end else {
-            return Err(malformed("it asks for bytes that the version does not have")
+            return Err(malformed("the requested range is outside the version")
                 .with("offset", offset)
                 .with("bytes", bytes)
                 .with("version_bytes", self.bytes));

@@ -24,12 +24,15 @@ use std::time::{Duration, Instant};
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::{own_directory, process};
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 
 use crate::authority::{files_of_node, FILES_OF_JOB};
 use crate::message::{other_protocol, PROTOCOL};
 
 const STOP_FILE: &str = ".stop";
 const JOB_FILE: &str = ".job.json";
+/// Names of files that are not whole yet begin with this.
+const UNFINISHED: &str = ".unfinished-";
 /// What agents write appears whole within this, also on a file system of the network.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
@@ -48,7 +51,7 @@ pub struct Rendezvous {
 /// The job of a folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// `forebay.job/1`.
+    /// `forebay.nodes/1`.
     schema: String,
     /// Its name.
     pub job: String,
@@ -60,7 +63,7 @@ impl Job {
     /// A job with these nodes.
     pub fn new(job: &str, nodes: &[String]) -> Job {
         let (job, nodes) = (job.to_string(), nodes.to_vec());
-        Job { schema: "forebay.job/1".to_string(), job, nodes }
+        Job { schema: "forebay.nodes/1".to_string(), job, nodes }
     }
 }
 
@@ -99,8 +102,8 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
         true => Ok(()),
         false => Err(Error::new(Kind::Usage, format!("`{}` cannot name a {what}", name.escape_debug()))
             .hint(format!(
-                "use 1 to {NAME_BYTES_MAX} letters, digits, `.`, `_` and `-`; the first is no `.`"
-            ))),
+            "use 1 to {NAME_BYTES_MAX} letters, digits, `.`, `_` and `-`; the first character cannot be `.`"
+        ))),
     }
 }
 
@@ -115,7 +118,7 @@ impl Rendezvous {
         match DirBuilder::new().mode(0o700).create(path) {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => {
                 return Err(Error::io(format!("cannot create the folder {}", path.display()), e)
-                    .hint("give a folder on a file system that all nodes of the job see"));
+                    .hint("use a folder on a file system that all nodes of the job share"));
             }
             _ => {}
         }
@@ -131,7 +134,7 @@ impl Rendezvous {
                 format!("{} is the folder of job {}", at.path.display(), found.job),
             )
             .with("job", &job.job)
-            .hint("give each job its own folder"));
+            .hint("use a separate folder for each job"));
         }
         let sorted = |job: &Job| {
             let mut nodes = job.nodes.clone();
@@ -140,10 +143,12 @@ impl Rendezvous {
         };
         match sorted(&found) == sorted(job) {
             true => Ok(at),
-            false => Err(Error::new(Kind::Usage, format!("job {} was started with other nodes", job.job))
-                .with("nodes", job.nodes.join(","))
-                .with("known", found.nodes.join(","))
-                .hint("give the same --nodes on each node, and each job its own folder")),
+            false => {
+                Err(Error::new(Kind::Usage, format!("job {} was started with different nodes", job.job))
+                    .with("nodes", job.nodes.join(","))
+                    .with("known", found.nodes.join(","))
+                    .hint("use the same --nodes on every node, and a separate folder for each job"))
+            }
         }
     }
 
@@ -155,8 +160,10 @@ impl Rendezvous {
         let path = own_folder(path)?;
         match path.join(JOB_FILE).exists() {
             true => Ok(Rendezvous { job: read_job(&path)?, path }),
-            false => Err(Error::new(Kind::PeerMissing, format!("{} is no folder of a job", path.display()))
-                .hint("give the folder that the agents were started with")),
+            false => {
+                Err(Error::new(Kind::PeerMissing, format!("{} is not the folder of a job", path.display()))
+                    .hint("use the --rendezvous folder of `forebay agent start`"))
+            }
         }
     }
 
@@ -170,7 +177,7 @@ impl Rendezvous {
             Some(name) if !self.has(JOB_FILE) => {
                 Err(Error::new(Kind::Usage, format!("{} is not empty", self.path.display()))
                     .with("holds", name)
-                    .hint("give a folder that is not there yet, or an empty one"))
+                    .hint("use a new or an empty folder"))
             }
             _ => Ok(()),
         }
@@ -180,15 +187,11 @@ impl Rendezvous {
     fn make_job_file(&self) -> Result<()> {
         let text =
             serde_json::to_vec_pretty(&self.job).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
-        let new = format!("{JOB_FILE}.made.{}", std::process::id());
-        self.write(&new, &text)?;
-        let linked = fs::hard_link(self.path.join(&new), self.path.join(JOB_FILE));
-        self.remove(&new);
-        match linked {
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
+        match self.unnamed(JOB_FILE, &text)?.persist_noclobber(self.path.join(JOB_FILE)) {
+            Err(e) if e.error.kind() == ErrorKind::AlreadyExists => Ok(()),
             // Not every file system has links.
             Err(_) => self.make_new(JOB_FILE, &text).map(drop),
-            Ok(()) => Ok(()),
+            Ok(_) => Ok(()),
         }
     }
 
@@ -226,17 +229,16 @@ impl Rendezvous {
     /// # Errors
     /// [`Kind::Io`]; [`Kind::TierFull`].
     pub fn write(&self, file: &str, bytes: &[u8]) -> Result<()> {
-        let (path, new) =
-            (self.path.join(file), self.path.join(format!(".{file}.{}.new", std::process::id())));
-        let written = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)
-            .and_then(|mut out| out.write_all(bytes))
-            .and_then(|()| fs::rename(&new, &path));
-        written.map_err(|e| Error::io(format!("cannot write {}", path.display()), e))
+        let path = self.path.join(file);
+        let written = self.unnamed(file, bytes)?.persist(&path);
+        written.map(drop).map_err(|e| Error::io(format!("cannot write {}", path.display()), e.error))
+    }
+
+    /// A file in the folder, of mode 0600, that is to be `file`.
+    fn unnamed(&self, file: &str, bytes: &[u8]) -> Result<NamedTempFile> {
+        let made = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.path);
+        let written = made.and_then(|mut new| new.write_all(bytes).map(|()| new));
+        written.map_err(|e| Error::io(format!("cannot write {file} in {}", self.path.display()), e))
     }
 
     /// Makes a file, unless it is there: whether it was made.
@@ -267,10 +269,10 @@ impl Rendezvous {
     pub fn begin(&self, node: &str) -> Result<u64> {
         if let (Some(card), Some(age)) = (self.card(node)?, self.status_age(node)) {
             if age < FRESH && !has_gone(&card) {
-                return Err(Error::new(Kind::NameInUse, format!("node {node} has an agent already"))
+                return Err(Error::new(Kind::NameInUse, format!("node {node} already has an agent"))
                     .with("host", card.host)
                     .with("pid", card.pid)
-                    .hint("give each node its own name; `forebay agent stop` ends the agents of a job"));
+                    .hint("node names must be unique; `forebay agent stop` stops the agents of a job"));
             }
         }
         let file = format!("{node}.count");
@@ -298,7 +300,7 @@ impl Rendezvous {
         let card: Card = serde_json::from_str(&self.read(&file)?).map_err(|e| {
             Error::new(Kind::UnknownFormat, format!("{file} is not the card of an agent: {e}"))
                 .with("folder", self.path.display())
-                .hint("all agents of a job must be of the same version of Forebay")
+                .hint("all agents of a job must have the same version of Forebay")
         })?;
         match card {
             card if card.protocol != PROTOCOL => Err(other_protocol(node, card.protocol)),
@@ -307,7 +309,7 @@ impl Rendezvous {
                 format!("{} is the folder of job {}", self.path.display(), card.job),
             )
             .with("job", &self.job.job)
-            .hint("give each job its own folder")),
+            .hint("use a separate folder for each job")),
             card => Ok(Some(card)),
         }
     }
@@ -353,10 +355,10 @@ impl Rendezvous {
                 return Ok(cards);
             }
             if Instant::now() >= deadline || is_over() {
-                return Err(Error::new(Kind::PeerMissing, "not all nodes of the job have an agent")
+                return Err(Error::new(Kind::PeerMissing, "agents of some nodes have not started")
                     .with("missing", missing.join(", "))
                     .with("folder", self.path.display())
-                    .hint("start an agent on each node, with the same --nodes and a --rendezvous that all nodes see"));
+                    .hint("start an agent on every node, with the same --nodes and the same shared --rendezvous"));
             }
             std::thread::sleep(POLL);
         }
@@ -400,20 +402,20 @@ impl Rendezvous {
 fn own_folder(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path)
         .map_err(|e| Error::io(format!("cannot resolve the path {}", path.display()), e))?;
-    let hint = "the folder must be this user's alone: chmod 700 it, or give another one";
-    own_directory::check_own(&path, "is not used as the folder of a job", hint)?;
+    let hint = "the folder must be accessible only to its owner: run chmod 700, or use another folder";
+    own_directory::check_own(&path, "cannot be the folder of a job", hint)?;
     let meta = fs::metadata(&path).map_err(|e| match e.kind() {
         ErrorKind::NotFound => {
-            Error::new(Kind::PeerMissing, format!("there is no folder {}", path.display()))
-                .hint("no agent of the job was started with it, or all have ended")
+            Error::new(Kind::PeerMissing, format!("folder {} does not exist", path.display()))
+                .hint("no agent was started with it, or all agents have exited")
         }
         _ => Error::io(format!("cannot look at {}", path.display()), e),
     })?;
     match meta.is_dir() && meta.mode() & 0o077 == 0 {
         true => Ok(path),
         false => {
-            let fault = if meta.is_dir() { "other users may look into it" } else { "it is not a directory" };
-            Err(own_directory::refused(&path, "is not used as the folder of a job", fault, &meta).hint(hint))
+            let fault = if meta.is_dir() { "other users have access" } else { "it is not a directory" };
+            Err(own_directory::refused(&path, "cannot be the folder of a job", fault, &meta).hint(hint))
         }
     }
 }
@@ -433,7 +435,7 @@ fn read_job(path: &Path) -> Result<Job> {
                     Kind::UnknownFormat,
                     format!("{} is not readable: {e}", file.display()),
                 )
-                .hint("all agents of a job must be of the same version of Forebay"));
+                .hint("all agents of a job must have the same version of Forebay"));
             }
         }
     }
@@ -441,7 +443,7 @@ fn read_job(path: &Path) -> Result<Job> {
 
 /// Whether a file of this name is on its way into the folder.
 fn is_unfinished(name: &str) -> bool {
-    name.starts_with('.') && (name.ends_with(".new") || name.starts_with(&format!("{JOB_FILE}.made.")))
+    name.starts_with(UNFINISHED)
 }
 
 /// Whether an agent of this host has no process any more.

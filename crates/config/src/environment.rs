@@ -76,6 +76,18 @@ pub fn variables() -> impl Iterator<Item = Variable> {
 const OTHERS: &[Variable] = &[
     text("FOREBAY_DIR", "directory of spaces that are opened by short name (default: /dev/shm/forebay-UID)"),
     text("FOREBAY_NODE", "name of this process's node, for checkpoint levels with a directory for each node"),
+    Variable {
+        name: "FOREBAY_LOCAL_RANK",
+        meaning: Meaning::Own(
+            "rank among the processes of this node, beside FOREBAY_RANK (default: from the launcher)",
+        ),
+        read: |t| parse_number(t).map(drop),
+    },
+    Variable {
+        name: "FOREBAY_LOCAL_SIZE",
+        meaning: Meaning::Own("number of processes of the group on this node (default: from the launcher)"),
+        read: |t| parse_number(t).map(drop),
+    },
     text("FOREBAY_RUN", "directory of the run that this process belongs to"),
     text("FOREBAY_TRACE", "directory into which every writer and reader writes its steps"),
     Variable {

@@ -5,8 +5,8 @@
 //! own processes through srun, so that they see a `SLURM_PROCID` that numbers nodes rather than ranks.
 //!
 //! Guarantees: half a pair is an error, never a guess; a Slurm batch script itself, or the shell of an
-//! interactive step, is 0 of 1 although its environment holds a `SLURM_PROCID`. A job of several nodes is
-//! refused with `SeveralNodes` unless the scope is `node`, then rank and size count this node's processes.
+//! interactive step, is 0 of 1 although its environment holds a `SLURM_PROCID`. Of a group on several
+//! nodes it is known ([`Spread`]); with the scope `node` rank and size count this node's processes.
 //! Inside `forebay run` (`FOREBAY_RUN`), which starts ranks on its own node only, that is not asked. There
 //! `FOREBAY_RANK` numbers the processes of a component, and a launcher that numbers this process otherwise was
 //! started by one of them: an error, because nothing says which of the two the program means. Not here: MPI
@@ -73,13 +73,45 @@ struct Launch {
 /// Slurm's step numbers above this are no steps of ranks: batch script, interactive shell, extern.
 const SLURM_STEP_FIRST_SPECIAL: u64 = 0xffff_fff0;
 
-/// Rank and size, from the arguments or from what `lookup` shows of the environment.
+/// On which nodes the processes of a group run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// All on this one.
+    OneNode,
+    /// On others as well.
+    SeveralNodes {
+        /// Rank and size among the processes of this node, where they are known.
+        local: Option<(u32, u32)>,
+    },
+}
+
+impl Spread {
+    /// Refuses a group of several nodes.
+    ///
+    /// # Errors
+    /// [`Kind::SeveralNodes`].
+    pub fn check_one_node(self) -> Result<()> {
+        match self {
+            Spread::OneNode => Ok(()),
+            Spread::SeveralNodes { .. } => {
+                Err(several_nodes("this is a job of several nodes, and a space serves one node"))
+            }
+        }
+    }
+}
+
+/// Rank and size, from the arguments or from what `lookup` shows of the environment, and the nodes of the group.
 ///
 /// # Errors
 /// [`Kind::Usage`]: only one of the arguments, or a rank that is not below the size;
 /// [`Kind::UnknownEnvironment`]: the same of variables, or one that is no number;
-/// [`Kind::SeveralNodes`]: see above.
-pub fn identify(rank: Option<u32>, size: Option<u32>, scope: Scope, lookup: Lookup<'_>) -> Result<Identity> {
+/// [`Kind::SeveralNodes`]: the scope is `node`, and the launcher does not say which processes are on this node.
+pub fn identify(
+    rank: Option<u32>,
+    size: Option<u32>,
+    scope: Scope,
+    lookup: Lookup<'_>,
+) -> Result<(Identity, Spread)> {
     let launch = launched(lookup)?;
     let given = match (rank, size) {
         (Some(rank), Some(size)) => Some((rank, size, Source::Arguments)),
@@ -96,10 +128,11 @@ pub fn identify(rank: Option<u32>, size: Option<u32>, scope: Scope, lookup: Look
         check_component(rank, size, launch.as_ref(), lookup)?;
     }
     let several = launch.as_ref().is_some_and(|l| l.several_nodes) && !run;
-    if several && scope == Scope::Job {
-        return Err(several_nodes("this is a job of several nodes, and a space serves one node"));
-    }
-    let (rank, size, source) = match (given, launch) {
+    let spread = |me: Identity| match run || scope == Scope::Node {
+        true => Ok(Spread::OneNode),
+        false => spread_of(me.rank, me.size, launch.as_ref(), lookup),
+    };
+    let (rank, size, source) = match (given, &launch) {
         // Said by hand: with scope `node` the numbers are the caller's business.
         (Some(given), _) => given,
         (None, None) => (0, 1, Source::Alone),
@@ -113,7 +146,25 @@ pub fn identify(rank: Option<u32>, size: Option<u32>, scope: Scope, lookup: Look
         },
         (None, Some(launch)) => (launch.rank, launch.size, launch.source),
     };
-    checked(rank, size, source)
+    let me = checked(rank, size, source)?;
+    Ok((me, spread(me)?))
+}
+
+/// By `FOREBAY_LOCAL_RANK` and `FOREBAY_LOCAL_SIZE` beside `FOREBAY_RANK` and `FOREBAY_SIZE`, else by the launcher.
+fn spread_of(rank: u32, size: u32, launch: Option<&Launch>, lookup: Lookup<'_>) -> Result<Spread> {
+    let own = pair("FOREBAY_RANK", "FOREBAY_SIZE", lookup)?;
+    let local = pair("FOREBAY_LOCAL_RANK", "FOREBAY_LOCAL_SIZE", lookup)?;
+    if let (Some((rank, here)), true) = (local, own == Some((rank, size))) {
+        checked(rank, here, Source::Environment)?;
+        return Ok(if here < size { Spread::SeveralNodes { local } } else { Spread::OneNode });
+    }
+    Ok(match launch.filter(|launch| launch.several_nodes) {
+        None => Spread::OneNode,
+        Some(launch) => {
+            let local = launch.local.filter(|_| (launch.rank, launch.size) == (rank, size));
+            Spread::SeveralNodes { local }
+        }
+    })
 }
 
 /// The runner takes the variables of launchers around it away: what is there was set inside a component.
@@ -153,7 +204,8 @@ pub fn launch(lookup: Lookup<'_>) -> Option<String> {
 
 fn several_nodes(message: &str) -> Error {
     Error::new(Kind::SeveralNodes, message).hint(
-        "open with scope=\"node\" (or FOREBAY_SCOPE=node) to couple the processes of each node by themselves",
+        "start an agent on each node (`forebay agent start`), or open with scope=\"node\" (FOREBAY_SCOPE=node) to \
+         couple the processes of each node by themselves",
     )
 }
 
@@ -292,7 +344,8 @@ mod tests {
     fn ask(rank: Option<u32>, size: Option<u32>, scope: Scope, variables: &str) -> Result<Identity> {
         let map: HashMap<&str, &str> =
             variables.split_whitespace().map(|v| v.split_once('=').unwrap()).collect();
-        identify(rank, size, scope, &|name| map.get(name).map(|v| v.to_string()))
+        let (me, spread) = identify(rank, size, scope, &|name| map.get(name).map(|v| v.to_string()))?;
+        spread.check_one_node().map(|()| me)
     }
 
     fn is(rank: u32, size: u32, source: Source) -> Identity {
@@ -397,6 +450,34 @@ mod tests {
         let two = one.replace("LOCAL_RANK=7", "LOCAL_RANK=3").replace("LOCAL_SIZE=8", "LOCAL_SIZE=4");
         assert_eq!(who(Scope::Job, &two).unwrap_err().kind(), Kind::SeveralNodes);
         assert_eq!(who(Scope::Node, &two).unwrap(), is(3, 4, Source::OpenMpi));
+    }
+
+    #[test]
+    fn a_group_knows_which_of_its_processes_are_on_this_node() {
+        let spread = |rank, size, scope, variables: &str| {
+            let map: HashMap<&str, &str> =
+                variables.split_whitespace().map(|v| v.split_once('=').unwrap()).collect();
+            let lookup = |name: &str| map.get(name).map(|v| v.to_string());
+            identify(rank, size, scope, &lookup).map(|(_, spread)| spread)
+        };
+        let several = |local| Spread::SeveralNodes { local };
+        let mpi = "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 \
+                   OMPI_COMM_WORLD_LOCAL_SIZE=4";
+        assert_eq!(spread(None, None, Scope::Job, mpi).unwrap(), several(Some((1, 4))));
+        assert_eq!(spread(Some(5), Some(8), Scope::Job, mpi).unwrap(), several(Some((1, 4))));
+        assert_eq!(spread(Some(1), Some(2), Scope::Job, mpi).unwrap(), several(None), "a part of the job");
+        assert_eq!(spread(None, None, Scope::Node, mpi).unwrap(), Spread::OneNode);
+        assert_eq!(
+            spread(None, None, Scope::Job, &format!("{mpi} FOREBAY_RUN=/r")).unwrap(),
+            Spread::OneNode
+        );
+        let ours = "FOREBAY_RANK=3 FOREBAY_SIZE=4 FOREBAY_LOCAL_RANK=1 FOREBAY_LOCAL_SIZE=2";
+        assert_eq!(spread(None, None, Scope::Job, ours).unwrap(), several(Some((1, 2))));
+        let whole = ours.replace("LOCAL_RANK=1", "LOCAL_RANK=3").replace("LOCAL_SIZE=2", "LOCAL_SIZE=4");
+        assert_eq!(spread(None, None, Scope::Job, &whole).unwrap(), Spread::OneNode);
+        let wrong = ours.replace("LOCAL_RANK=1", "LOCAL_RANK=2");
+        assert_eq!(spread(None, None, Scope::Job, &wrong).unwrap_err().kind(), Kind::UnknownEnvironment);
+        assert_eq!(spread(None, None, Scope::Job, "").unwrap(), Spread::OneNode);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use forebay_tier::{Error, Horizon, Kind, Result};
 
 use crate::environment::{self, did_you_mean, Lookup};
-use crate::identity;
+use crate::identity::{identify, Spread};
 use crate::table::{ChannelOptions, OpenOptions, OPTIONS};
 use crate::value::{check_name, check_readers, refuse, Mechanism, Mode, BATCH_BYTES, NAME_BYTES};
 
@@ -24,6 +24,15 @@ impl OpenOptions {
     /// unknown key in `FOREBAY_CHANNEL_<NAME>`; [`Kind::Usage`]: half a pair of rank and size, rank not below
     /// size, a name that is too long; [`Kind::SeveralNodes`]: see `identity`.
     pub fn resolved(&self, name: &str, lookup: Lookup<'_>) -> Result<OpenOptions> {
+        let (options, spread) = self.resolved_across_nodes(name, lookup)?;
+        spread.check_one_node().map(|()| options)
+    }
+
+    /// As [`OpenOptions::resolved`], also for a group with processes on other nodes.
+    ///
+    /// # Errors
+    /// Those of [`OpenOptions::resolved`], but for [`Kind::SeveralNodes`].
+    pub fn resolved_across_nodes(&self, name: &str, lookup: Lookup<'_>) -> Result<(OpenOptions, Spread)> {
         let table = ChannelOptions::from_environment(name, lookup)?;
         let single = ChannelOptions::from_single_variables(lookup)?;
         let mut result = self.clone();
@@ -41,11 +50,11 @@ impl OpenOptions {
         if result.observer && result.rank.is_none() && result.size.is_none() {
             // An observer belongs to no group, wherever it was started.
             (result.rank, result.size) = (Some(0), Some(1));
-        } else {
-            let me = identity::identify(result.rank, result.size, result.scope, lookup)?;
-            (result.rank, result.size) = (Some(me.rank), Some(me.size));
+            return Ok((result, Spread::OneNode));
         }
-        Ok(result)
+        let (me, spread) = identify(result.rank, result.size, result.scope, lookup)?;
+        (result.rank, result.size) = (Some(me.rank), Some(me.size));
+        Ok((result, spread))
     }
 
     /// What `name` stands for: its directory where one is given, else itself.

@@ -163,7 +163,7 @@ options! {
         finished, finished: bool = false; { role: Role::Reader, default: "false", see: "opening.md" }
 
         /// What rank and size refer to in a job of several nodes.
-        /// `job`: such a job is refused; `node`: the ranks of this node are coupled.
+        /// `job`: all ranks, which needs an agent on each node; `node`: the ranks of this node are coupled.
         scope, scope: Scope = Scope::default(); {
             role: Role::Both, variable: Some("FOREBAY_SCOPE"), default: "job", see: "mpi.md",
         }

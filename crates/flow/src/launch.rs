@@ -275,6 +275,8 @@ fn inherited_settings() -> Vec<OsString> {
     let ours = [
         "FOREBAY_RANK",
         "FOREBAY_SIZE",
+        "FOREBAY_LOCAL_RANK",
+        "FOREBAY_LOCAL_SIZE",
         "FOREBAY_COMPONENT",
         "FOREBAY_RUN",
         "FOREBAY_TRACE",

@@ -49,7 +49,8 @@ pub fn from_keywords(
     if options.component.is_none() && environment::process("FOREBAY_COMPONENT").is_none() {
         options.component = script_name(py);
     }
-    options.resolved(name, &environment::process).or_raise(py)
+    // Of several nodes: opening decides.
+    options.resolved_across_nodes(name, &environment::process).map(|(options, _)| options).or_raise(py)
 }
 
 /// The running script without its ending: says more than "python3".

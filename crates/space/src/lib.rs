@@ -40,6 +40,7 @@ mod many;
 #[cfg(test)]
 mod one_mapping;
 mod open;
+mod part;
 mod place;
 mod reader;
 mod stats;
@@ -66,6 +67,8 @@ pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
 pub use lane::index::{PieceInfo, VariableInfo};
 pub use lane::view::View;
 pub use open::existing::mechanism_of;
+#[doc(hidden)]
+pub use part::{part_name, without_part, Part};
 #[doc(hidden)]
 pub use place::demand::{Wanted, AGENT_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER};
 pub use place::name::{check_short, make_root, root, root_path};

@@ -13,7 +13,7 @@ use serde_json::{json, Value};
 /// No wait of a test is longer. The machine may be busy.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 /// Long enough for an agent that waits for a processor.
-const LEASE: &str = "3s";
+const LEASE: &str = "3";
 
 /// Nodes with a folder that all see.
 pub struct Bed {
@@ -186,7 +186,7 @@ impl Bed {
             .arg(self.rendezvous())
             .args(more);
         if !more.contains(&"--timeout") {
-            command.args(["--timeout", "100s"]);
+            command.args(["--timeout", "100"]);
         }
         command
     }
@@ -229,11 +229,34 @@ pub fn left_in(dir: &Path) -> Vec<String> {
 impl Node {
     /// Starts a program of `program.rs` on this node.
     pub fn run(&self, what: &str, arguments: Value) -> Process {
+        self.run_with(what, arguments, &[])
+    }
+
+    /// The same, as rank `rank` of `ranks`, of which `local` (rank and size) are on this node.
+    pub fn run_rank(
+        &self,
+        what: &str,
+        arguments: Value,
+        rank: u32,
+        ranks: u32,
+        local: (u32, u32),
+    ) -> Process {
+        let numbers = [
+            ("FOREBAY_RANK", rank),
+            ("FOREBAY_SIZE", ranks),
+            ("FOREBAY_LOCAL_RANK", local.0),
+            ("FOREBAY_LOCAL_SIZE", local.1),
+        ];
+        self.run_with(what, arguments, &numbers)
+    }
+
+    fn run_with(&self, what: &str, arguments: Value, numbers: &[(&str, u32)]) -> Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "program::one_of_a_test", "--nocapture", "--test-threads=1"])
             .env("CLUSTER_TEST_PROGRAM", json!({ "what": what, "with": arguments }).to_string())
-            .env("FOREBAY_DIR", self.dir.path());
+            .env("FOREBAY_DIR", self.dir.path())
+            .envs(numbers.iter().map(|(name, number)| (name, number.to_string())));
         Process::start(&mut command)
     }
 

@@ -12,7 +12,7 @@ fn agents_start_are_shown_and_stop() {
         let mut command = agent_command();
         command
             .env("FOREBAY_DIR", node.dir.path())
-            .args(["start", "--job", "test", "--node", &node.name, "--nodes", "n0,n1", "--timeout", "100s"])
+            .args(["start", "--job", "test", "--node", &node.name, "--nodes", "n0,n1", "--timeout", "100"])
             .args(["--listen", "tls/127.0.0.1:0"])
             .arg("--rendezvous")
             .arg(bed.rendezvous());
@@ -49,7 +49,7 @@ fn agents_start_are_shown_and_stop() {
 #[test]
 fn an_agent_without_the_others_says_who_is_missing() {
     let bed = Bed::bare(2);
-    let output = bed.serve(0, &["--timeout", "1s"]).output().unwrap();
+    let output = bed.serve(0, &["--timeout", "1"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(7), "{said}");
     assert!(said.contains("missing=n1"), "{said}");
@@ -65,7 +65,7 @@ fn an_agent_ends_with_its_folder_by_a_signal_and_when_it_is_not_used() {
     assert!(by_signal.wait().success());
     assert_eq!(left_in(bed.nodes[0].dir.path()), Vec::<String>::new());
 
-    let mut idle = Process::start(&mut bed.serve(0, &["--idle-timeout", "500ms"]));
+    let mut idle = Process::start(&mut bed.serve(0, &["--idle-timeout", "0.5"]));
     assert!(idle.wait().success());
 
     let mut without_folder = Process::start(&mut bed.serve(0, &[]));

@@ -6,17 +6,20 @@
 use std::time::Duration;
 
 use forebay_space::{
-    Attribute, Description, Dtype, Kind, OpenOptions, Reader, Result, Retention, Writer, CONCAT,
+    Attribute, Description, Dtype, Kind, Mode, OpenOptions, Reader, Result, Retention, Writer, CONCAT,
 };
 use forebay_tier::checksum::crc32c_append;
 use serde::Deserialize;
 
-/// Writers of a space, all ranks in one process.
+/// Writers of a space, all ranks in one process, or one of them.
 #[derive(Deserialize)]
 #[serde(default)]
 struct Write {
     name: String,
     ranks: u32,
+    /// The only rank of this process.
+    only: Option<u32>,
+    mode: Mode,
     steps: u64,
     quota: u64,
     /// Elements of a large variable; 0: none.
@@ -36,6 +39,8 @@ impl Default for Write {
         Write {
             name: "heat".into(),
             ranks: 1,
+            only: None,
+            mode: Mode::Write,
             steps: 3,
             quota: 64 << 20,
             large: 0,
@@ -121,12 +126,14 @@ fn write(with: &Write) -> Result<()> {
             retention: Some(retention),
             readers: with.readers.clone(),
             replace: with.replace,
+            mode: with.mode,
             timeout: Duration::from_secs(with.timeout_s),
             ..OpenOptions::default()
         };
         Writer::open(&with.name, &options)
     };
-    let mut writers = (0..with.ranks).map(open).collect::<Result<Vec<_>>>()?;
+    let ranks = with.only.map_or(0..with.ranks, |rank| rank..rank + 1);
+    let mut writers = ranks.map(open).collect::<Result<Vec<_>>>()?;
     writers[0].set_attribute("title", &Attribute::Text("ä heat".into()))?;
     println!("\nopen");
     for step in 0..with.steps {

@@ -12,14 +12,14 @@ fn an_agent_of_another_job_is_refused() {
     let bed = Bed::new(2);
     // A folder of its own with its own certificates, but with the address of an agent of the first job.
     let other = Bed::bare(2);
-    let agent = other.serve(1, &["--timeout", "5s"]).stderr(Stdio::piped()).spawn().unwrap();
+    let agent = other.serve(1, &["--timeout", "5"]).stderr(Stdio::piped()).spawn().unwrap();
     until("its authority is made", || other.rendezvous().join("n1.json").exists());
     let (card, new) = (other.rendezvous().join("n0.json"), other.rendezvous().join("new"));
     std::fs::copy(bed.rendezvous().join("n0.json"), &new).unwrap();
     std::fs::rename(&new, &card).unwrap();
     let output = agent.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("no connection to the agents of: n0"), "{said}");
+    assert!(!output.status.success() && said.contains("cannot connect to the agents of nodes n0"), "{said}");
     // The first job goes on.
     let reader = bed.nodes[1].run("read", json!({}));
     let writer = bed.nodes[0].run("write", json!({}));
@@ -95,7 +95,7 @@ fn writers_on_two_nodes_are_an_error_that_names_both() {
     writers.iter_mut().for_each(|writer| drop(writer.line("waiting")));
     let mut reader = bed.nodes[2].run("read", json!({}));
     let error = reader.line("error");
-    assert!(error.contains("several nodes: n0, n1"), "{error}");
+    assert!(error.contains("more than one node: n0, n1"), "{error}");
     writers.iter_mut().for_each(Process::kill);
 }
 

@@ -14,10 +14,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_config::environment;
 use forebay_tier::host::time::Instant;
 use forebay_tier::{process, Error, Kind, Result};
 
-use crate::place::name::is_path;
+use crate::place::name::{is_path, root_path};
 
 /// The agent's folder below the root of short names.
 pub const AGENT_FOLDER: &str = ".agent";
@@ -31,6 +32,8 @@ pub const RENEWED_EVERY: Duration = Duration::from_secs(1);
 const LINES_BYTES_MAX: u64 = 16 << 10;
 /// A refusal is looked for so often.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// File systems note times by the last tick of the kernel, which may be this long ago.
+const TICK_MAX: Duration = Duration::from_millis(20);
 
 /// What a waiting reader takes of writers that have ended.
 #[doc(hidden)]
@@ -109,7 +112,7 @@ impl Demand {
         let Ok(meta) = fs::metadata(&path) else { return Ok(()) };
         // One from before this wait is answered anew.
         let age = meta.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
-        if age > self.since.elapsed() {
+        if age > self.since.elapsed() + TICK_MAX {
             return Ok(());
         }
         let why = fs::read_to_string(&path).unwrap_or_default();
@@ -123,11 +126,17 @@ impl Demand {
     pub(crate) fn explained(&self, error: Error) -> Error {
         match self.left {
             None => error,
-            Some(_) => error.with("asked", "the agent of this node, and by it all nodes of the job").hint(
-                "check that its writer runs, on whatever node of the job; `forebay agent status` shows the nodes",
+            Some(_) => error.with("asked", "all nodes of the job, through the agent of this node").hint(
+                "check that the writer runs on a node of the job; `forebay agent status` lists the nodes",
             ),
         }
     }
+}
+
+/// Whether an agent serves the spaces of this node, or one was killed and left its folder.
+pub(crate) fn agent_serves() -> bool {
+    let is_folder = |root: PathBuf| fs::metadata(root.join(AGENT_FOLDER)).is_ok_and(|meta| meta.is_dir());
+    root_path(&environment::process).is_ok_and(is_folder)
 }
 
 /// The agent's folder beside the space in `dir`, where there is one.

@@ -21,6 +21,7 @@ use crate::element::Element;
 use crate::files::FilesReader;
 use crate::lane::index::VariableInfo;
 use crate::lane::view::View;
+use crate::part::check_agent;
 use crate::reader::backing::VersionBacking;
 use crate::reader::consume::SpaceReader;
 use crate::reader::records::Record;
@@ -65,7 +66,8 @@ impl Reader {
     /// `GroupMismatch`, `SeveralNodes`, `PoolOwnedElsewhere`, `Damaged`, `UnknownFormat`, `UnknownEnvironment`.
     pub fn open(name: &str, options: &OpenOptions) -> Result<Reader> {
         environment::check()?;
-        let options = options.resolved(name, &environment::process)?;
+        let (options, spread) = options.resolved_across_nodes(name, &environment::process)?;
+        check_agent(name, &options, spread)?;
         Ok(Reader::of(match options.channel {
             Mechanism::Space => Inner::Space(Box::new(SpaceReader::open(name, options)?)),
             Mechanism::Files => Inner::Files(Box::new(FilesReader::open(&options.place(name), &options)?)),

@@ -2,6 +2,7 @@
 //!
 //! Guarantees: looking is a few loads a rank and changes nothing. Not here: whole spaces (`inspect.rs`).
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +10,14 @@ use std::time::Duration;
 use forebay_config::Absent;
 use forebay_tier::Result;
 
+use crate::attributes;
 use crate::control::{group, head, member, HOLDS_NOTHING};
 use crate::open::attach::Attachment;
 use crate::open::create::attach;
 use crate::open::groups::{has_left, held_by_cursors, policy_of, readers_of, registered_groups};
 use crate::open::opening::{are_together, streams, Claim};
 use crate::open::producers::{writers_lived, writers_of};
+use crate::part::Part;
 use crate::place::demand::Wanted;
 
 /// One rank of a reader group.
@@ -111,6 +114,25 @@ impl ReaderRanks {
             ..Claim::default()
         };
         streams(writers_of(&self.space), claim)
+    }
+
+    /// Of a part of a space with writers on several nodes: which ranks they are, once all of them have opened it.
+    ///
+    /// # Errors
+    /// Those of the file of attributes.
+    pub fn part(&self) -> Result<Option<Part>> {
+        Ok(Part::of(&attributes::read(&self.space.dir)?))
+    }
+
+    /// The token of the launch that the writers belong to; 0: none is known.
+    pub fn run_token(&self) -> u64 {
+        self.space.control.word(head::RUN_TOKEN).load(Relaxed)
+    }
+
+    /// When the last of the writers' processes began, at the latest, and when the last of them ended; nanoseconds since
+    /// 1970, 0: they have not ended.
+    pub fn writers_lived(&self) -> Range<u64> {
+        writers_lived(&self.space)
     }
 
     /// When the last writer ended, nanoseconds since 1970; 0: they have not.

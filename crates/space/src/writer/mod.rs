@@ -22,6 +22,7 @@ use crate::open::create::attach;
 use crate::open::existing::{decided, holder, refused_space};
 use crate::open::opening::{refused, Refusal, Writers, Writing};
 use crate::open::producers::writers_of;
+use crate::part::{not_continued, part_name, without_part, WriterOfPart};
 use crate::place::name;
 use crate::stats::Stats;
 use crate::step::writer::{Memory, Reserved};
@@ -38,6 +39,8 @@ use crate::writer::produce::SpaceWriter;
 /// and the other ranks see a dead producer.
 pub struct Writer {
     inner: Inner,
+    /// Of a group with writers on other nodes.
+    part: Option<Box<WriterOfPart>>,
     /// What this rank said in the open step.
     described: Descriptions,
     /// Whether some of it is not put yet.
@@ -100,22 +103,42 @@ impl Writer {
         environment::check()?;
         // One set of options may open readers, too; a writer is always one of its group.
         let options = OpenOptions { observer: false, ..options.clone() };
-        let options = options.resolved(name, &environment::process)?;
+        let (options, spread) = options.resolved_across_nodes(name, &environment::process)?;
+        if let Some(part) = WriterOfPart::of(name, &options, spread)? {
+            return Self::open_part(part, options);
+        }
         let inner = match options.channel {
             Mechanism::Space => Inner::Space(Box::new(SpaceWriter::open(name, options, first_version)?)),
             Mechanism::Files => Inner::Files(Box::new(FilesWriter::open(&options.place(name), &options)?)),
         };
-        Ok(Writer { inner, described: Descriptions::default(), is_unsaid: false })
+        Ok(Writer { inner, part: None, described: Descriptions::default(), is_unsaid: false })
+    }
+
+    fn open_part(part: WriterOfPart, options: OpenOptions) -> Result<Writer> {
+        let inner = SpaceWriter::open(&part_name(&part.name), part.options(options), 0)?;
+        let (key, value) = part.attribute();
+        let part = Some(Box::new(part));
+        let inner = Inner::Space(Box::new(inner));
+        let mut writer = Writer { inner, part, described: Descriptions::default(), is_unsaid: false };
+        match writer.set_attribute(&key, &value) {
+            Ok(()) => Ok(writer),
+            Err(e) => {
+                writer.abandon_because(&e.to_string());
+                Err(e)
+            }
+        }
     }
 
     /// This rank.
     pub fn rank(&self) -> u32 {
-        either!(&self.inner, w => w.sink.handle.rank())
+        let rank = || either!(&self.inner, w => w.sink.handle.rank());
+        self.part.as_ref().map_or_else(rank, |part| part.rank)
     }
 
     /// Ranks of the group.
     pub fn size(&self) -> u32 {
-        either!(&self.inner, w => w.sink.handle.size())
+        let size = || either!(&self.inner, w => w.sink.handle.size());
+        self.part.as_ref().map_or_else(size, |part| part.size)
     }
 
     /// Which start of the program this is, counted from 1 over the life of the space.
@@ -125,7 +148,8 @@ impl Writer {
 
     /// The name it was opened by.
     pub fn name(&self) -> &str {
-        either!(&self.inner, w => &w.sink.handle.name)
+        let name = either!(&self.inner, w => &w.sink.handle.name);
+        self.part.as_ref().map_or(name, |part| &part.name)
     }
 
     /// The channel's directory.
@@ -145,7 +169,13 @@ impl Writer {
 
     /// Goes on behind what is complete: returns the first version that is not, which the next `begin_step` opens.
     /// 0 on a new space. For programs that can be restarted. Does not block.
+    ///
+    /// # Errors
+    /// `StepState` (a step is open); `NotPossibleHere`: writers on other nodes may be at another version.
     pub fn resume(&mut self) -> Result<u64> {
+        if let Some(part) = &self.part {
+            return Err(not_continued(&part.name));
+        }
         either!(&mut self.inner, w => w.resume())
     }
 
@@ -378,9 +408,10 @@ impl Writer {
         either!(&mut self.inner, w => w.set_attribute(key, value))
     }
 
-    /// The channel's attributes as they are now, of all ranks.
+    /// The channel's attributes as they are now, of all ranks; of a group on several nodes, of those on this one.
     pub fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {
-        either!(&self.inner, w => w.attributes())
+        let all = either!(&self.inner, w => w.attributes())?;
+        Ok(if self.part.is_some() { without_part(all) } else { all })
     }
 
     /// Fails with `ProducerDied` or `Fenced` when another rank died or a newer start of the program took over.
