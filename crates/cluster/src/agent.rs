@@ -17,7 +17,7 @@ use forebay_tier::process;
 use crate::authority::{files_of_node, identity};
 use crate::demand::{AgentFolder, Demands};
 use crate::endpoint::Listen;
-use crate::find::find;
+use crate::find::{find, Outcome};
 use crate::link::{Answering, Connecting, Link, Outgoing};
 use crate::message::{Claim, Request, PROTOCOL};
 use crate::mirror::{identities, Mirror};
@@ -106,6 +106,8 @@ impl Answering for Answers {
 struct Search {
     name: String,
     found: Result<Option<Mirror>>,
+    /// What is missing of parts that were found.
+    lacking: Option<String>,
 }
 
 /// A running agent.
@@ -254,8 +256,16 @@ impl Agent {
     fn tick(&mut self) {
         self.demands.note(self.folder.take_wanted());
         let folder = &self.folder;
-        let wanted = self.demands.current(|name| _ = folder.refuse(name, None));
-        while let Ok(Search { name, found }) = self.searches.1.try_recv() {
+        let wanted = self.demands.current(|name| {
+            folder.refuse(name, None);
+            folder.lack(name, None);
+        });
+        while let Ok(Search { name, found, lacking }) = self.searches.1.try_recv() {
+            if self.folder.lack(&name, lacking.as_deref()) {
+                if let Some(what) = lacking {
+                    eprintln!("forebay-agent: space {name}: {what}");
+                }
+            }
             self.take_found(name, found);
         }
         let is_wanted = |name: &String| wanted.iter().any(|(wanted, _)| wanted == name);
@@ -313,13 +323,15 @@ impl Agent {
         let wanted: Vec<Claim> = readers.iter().map(Claim::of).collect();
         let (link, owner, done) = (self.link.clone(), self.owner.clone(), self.searches.0.clone());
         std::thread::spawn(move || {
-            let found = find(&link, &owner, &others, &name, &wanted).and_then(|found| match found {
-                Some(sources) if ended != Some(identities(&sources)) => {
-                    Mirror::begin(&link, &owner, &name, &sources, before.as_deref()).map(Some)
+            let (found, lacking) = match find(&link, &owner, &others, &name, &wanted) {
+                Ok(Outcome::At(sources)) if ended != Some(identities(&sources)) => {
+                    (Mirror::begin(&link, &owner, &name, &sources, before.as_deref()).map(Some), None)
                 }
-                _ => Ok(None),
-            });
-            let _ = done.send(Search { name, found });
+                Ok(Outcome::Lacking(what)) => (Ok(None), Some(what)),
+                Ok(_) => (Ok(None), None),
+                Err(e) => (Err(e), None),
+            };
+            let _ = done.send(Search { name, found, lacking });
         });
     }
 

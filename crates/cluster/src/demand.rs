@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use forebay_space::{check_short, destroy, glance, make_root, Error, Kind, Result, Wanted};
-use forebay_space::{AGENT_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER};
+use forebay_space::{
+    AGENT_FOLDER, AGENT_LOCK_FILE, LACKING_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER,
+};
 use rustix::fs::{flock, FlockOperation};
 
 use crate::message::CLAIMS_MAX;
 
-const LOCK_FILE: &str = "lock";
 /// Names of the mirrors, for the agent that follows one that was killed.
 const MIRRORS_FOLDER: &str = "mirrors";
 /// A demand that was not renewed for so many times as it should be is over.
@@ -42,7 +43,8 @@ impl AgentFolder {
         let failed = |e| Error::io(format!("cannot make the agent's folder {}", path.display()), e);
         make_folder(&path).map_err(failed)?;
         let mut options = OpenOptions::new();
-        let lock = options.write(true).create(true).truncate(false).mode(0o600).open(path.join(LOCK_FILE));
+        let lock =
+            options.write(true).create(true).truncate(false).mode(0o600).open(path.join(AGENT_LOCK_FILE));
         let lock = lock.map_err(failed)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
             Error::new(Kind::NameInUse, "another agent already serves the spaces of this node")
@@ -51,7 +53,7 @@ impl AgentFolder {
         })?;
         let folder = AgentFolder { path: path.clone(), _lock: lock };
         folder.remove_left_behind();
-        for name in [REFUSED_FOLDER, MIRRORS_FOLDER, WANTED_FOLDER] {
+        for name in [REFUSED_FOLDER, LACKING_FOLDER, MIRRORS_FOLDER, WANTED_FOLDER] {
             make_folder(&folder.path.join(name)).map_err(failed)?;
         }
         Ok(folder)
@@ -75,7 +77,7 @@ impl AgentFolder {
                 _ => {}
             }
         }
-        for folder in [WANTED_FOLDER, REFUSED_FOLDER, MIRRORS_FOLDER] {
+        for folder in [WANTED_FOLDER, REFUSED_FOLDER, LACKING_FOLDER, MIRRORS_FOLDER] {
             let _ = fs::remove_dir_all(self.path.join(folder));
         }
     }
@@ -95,10 +97,19 @@ impl AgentFolder {
 
     /// Says why a space cannot be brought here; None: that holds no more. Whether that is new.
     pub fn refuse(&self, name: &str, why: Option<&str>) -> bool {
-        let path = self.path.join(REFUSED_FOLDER).join(name);
+        self.say(REFUSED_FOLDER, name, why)
+    }
+
+    /// Says what is lacking of a space that was found; None: nothing. Whether that is new.
+    pub fn lack(&self, name: &str, what: Option<&str>) -> bool {
+        self.say(LACKING_FOLDER, name, what)
+    }
+
+    fn say(&self, folder: &str, name: &str, why: Option<&str>) -> bool {
+        let path = self.path.join(folder).join(name);
         let Some(why) = why else { return fs::remove_file(path).is_ok() };
         let is_new = fs::read_to_string(&path).map_or(true, |before| before != why);
-        let new = self.path.join(REFUSED_FOLDER).join(format!(".{name}.new"));
+        let new = self.path.join(folder).join(format!(".{name}.new"));
         // Said again, so that a reader that comes later learns it too. One that does not learn it waits until its
         // deadline.
         drop(fs::write(&new, why).and_then(|()| fs::rename(&new, path)));

@@ -1,10 +1,11 @@
 //! Where a space has its writers: on one node, or on several with a part each.
 //!
 //! Guarantees: parts are joined only where they are of one run and make up the whole group: the same launch, where it
-//! is known, and at work at the same time. Not here: how they are copied (`mirror.rs`).
+//! is known, the same count of openings, and at work at the same time. Writers that died are joined with none that
+//! write. Not here: how they are copied (`mirror.rs`).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_space::{Error, Kind, Result};
 
@@ -18,7 +19,18 @@ const FIND_TIMEOUT: Duration = Duration::from_secs(5);
 /// A node that has writers of a space, and what was found there.
 pub type Source = (String, Found);
 
-/// The nodes that have the writers of a space; None while no node has any, or a part is missing.
+/// The outcome of a search.
+#[derive(Debug)]
+pub enum Outcome {
+    /// No node has writers.
+    Nothing,
+    /// Parts were found that make up no group yet, and what is missing.
+    Lacking(String),
+    /// The nodes that have the writers.
+    At(Vec<Source>),
+}
+
+/// Searches the nodes that have the writers of a space.
 ///
 /// # Errors
 /// [`Kind::NotPossibleHere`]: several nodes have writers that do not make up one group.
@@ -28,7 +40,8 @@ pub fn find(
     others: &[String],
     name: &str,
     wanted: &[Claim],
-) -> Result<Option<Vec<Source>>> {
+) -> Result<Outcome> {
+    let began = Instant::now();
     let asking: Vec<_> = others
         .iter()
         .map(|node| {
@@ -56,8 +69,8 @@ pub fn find(
             Err(e) => failed = Some(e),
         }
     }
-    match choose(name, found)? {
-        None => failed.map_or(Ok(None), Err),
+    match choose(name, found, began.elapsed())? {
+        Outcome::Nothing => failed.map_or(Ok(Outcome::Nothing), Err),
         found => Ok(found),
     }
 }
@@ -66,17 +79,26 @@ fn is_open((_, found): &Source) -> bool {
     found.state == OPEN
 }
 
-/// Those that write now count before those that have ended.
-fn choose(name: &str, found: Vec<Source>) -> Result<Option<Vec<Source>>> {
+/// Those that write now count before those that have ended. The answers came within `elapsed`.
+fn choose(name: &str, found: Vec<Source>, elapsed: Duration) -> Result<Outcome> {
     let (parts, wholes): (Vec<Source>, Vec<Source>) =
         found.into_iter().partition(|(_, found)| found.part.is_some());
     let mut candidates: Vec<Vec<Source>> = wholes.into_iter().map(|whole| vec![whole]).collect();
-    candidates.extend(join(name, parts)?);
+    let mut lacking = None;
+    match join(name, parts, elapsed)? {
+        Outcome::At(joined) => candidates.push(joined),
+        Outcome::Lacking(what) => lacking = Some(what),
+        Outcome::Nothing => {}
+    }
     if candidates.iter().any(|sources| sources.iter().any(is_open)) {
         candidates.retain(|sources| sources.iter().any(is_open));
     }
     match candidates.len() {
-        0 | 1 => Ok(candidates.pop()),
+        0 | 1 => Ok(match (candidates.pop(), lacking) {
+            (Some(sources), _) => Outcome::At(sources),
+            (None, Some(what)) => Outcome::Lacking(what),
+            (None, None) => Outcome::Nothing,
+        }),
         _ => {
             let nodes: Vec<&str> = candidates.iter().flatten().map(|(node, _)| node.as_str()).collect();
             Err(Error::new(
@@ -91,25 +113,43 @@ fn choose(name: &str, found: Vec<Source>) -> Result<Option<Vec<Source>>> {
     }
 }
 
-/// The parts that make up the run that began last; None while one is missing, or no reader takes them.
-fn join(name: &str, mut parts: Vec<Source>) -> Result<Option<Vec<Source>>> {
-    fn of((_, found): &Source) -> &FoundPart {
-        found.part.as_ref().expect("only parts are joined")
-    }
-    let Some(last) = parts.iter().map(of).min_by_key(|part| part.lived_ago_ns.0).cloned() else {
-        return Ok(None);
+/// Without a token of the launch, writers of one run began within this.
+const STARTED_WITHIN: Duration = Duration::from_secs(60);
+
+fn part_of((_, found): &Source) -> &FoundPart {
+    found.part.as_ref().expect("only parts are joined")
+}
+
+/// Whether two parts are of one run; the answers came within `elapsed`.
+fn are_of_one_run(part: &FoundPart, last: &FoundPart, elapsed: Duration) -> bool {
+    let elapsed = elapsed.as_nanos() as u64;
+    let ((began, ended), (last_began, _)) = (part.lived_ago_ns, last.lived_ago_ns);
+    let same_launch = match (part.launch, last.launch) {
+        // Some launchers say it on the first node alone.
+        (0, _) | (_, 0) => began.abs_diff(last_began) <= STARTED_WITHIN.as_nanos() as u64,
+        (one, other) => one == other,
     };
-    parts.retain(|source| {
-        let part = of(source);
-        let same_run = part.run == last.run && part.size == last.size;
-        // It had not ended when the last one began.
-        same_run && part.lived_ago_ns.1.is_none_or(|ended| ended <= last.lived_ago_ns.0)
-    });
+    // It had not ended when the last one began, whichever node answered first.
+    let overlap = ended.is_none_or(|ended| ended.saturating_add(elapsed) <= last_began);
+    same_launch && overlap && part.size == last.size && part.opened == last.opened
+}
+
+/// The parts that make up the run that began last.
+fn join(name: &str, mut parts: Vec<Source>, elapsed: Duration) -> Result<Outcome> {
+    let is_dead = |source: &Source| !is_open(source) && part_of(source).lived_ago_ns.1.is_none();
+    // What is known of writers that died is their launch; without it they may be of any run.
+    let some_write = parts.iter().any(is_open);
+    parts.retain(|source| !is_dead(source) || !some_write && part_of(source).launch != 0);
+    let Some(last) = parts.iter().map(part_of).min_by_key(|part| part.lived_ago_ns.0).cloned() else {
+        return Ok(Outcome::Nothing);
+    };
     parts.sort_by(|one, other| one.0.cmp(&other.0));
-    let mut ranks: Vec<u32> = parts.iter().flat_map(|source| of(source).ranks.clone()).collect();
+    let (parts, others): (Vec<Source>, Vec<Source>) =
+        parts.into_iter().partition(|source| are_of_one_run(part_of(source), &last, elapsed));
+    let mut ranks: Vec<u32> = parts.iter().flat_map(|source| part_of(source).ranks.clone()).collect();
     ranks.sort_unstable();
     if let Some(twice) = ranks.windows(2).find(|pair| pair[0] == pair[1]) {
-        let has_it = |source: &&Source| of(source).ranks.contains(&twice[0]);
+        let has_it = |source: &&Source| part_of(source).ranks.contains(&twice[0]);
         let nodes: Vec<&str> = parts.iter().filter(has_it).map(|(node, _)| node.as_str()).collect();
         return Err(Error::new(
             Kind::NotPossibleHere,
@@ -117,9 +157,35 @@ fn join(name: &str, mut parts: Vec<Source>) -> Result<Option<Vec<Source>>> {
         )
         .hint("give each writer its own rank, and the spaces of other programs different names"));
     }
-    let is_whole = ranks.into_iter().eq(0..last.size);
-    let is_taken = parts.iter().any(is_open) || parts.iter().any(|source| of(source).is_taken);
-    Ok((is_whole && is_taken).then_some(parts))
+    if !parts.iter().any(|source| is_open(source) || part_of(source).is_taken) {
+        return Ok(Outcome::Nothing);
+    }
+    Ok(match ranks.iter().copied().eq(0..last.size) {
+        true => Outcome::At(parts),
+        false => Outcome::Lacking(lacking(&parts, &others, &ranks, last.size)),
+    })
+}
+
+/// Numbers in a text.
+const LISTED: usize = 8;
+
+/// What was found, and what is missing.
+fn lacking(parts: &[Source], others: &[Source], ranks: &[u32], size: u32) -> String {
+    let list = |numbers: &mut dyn Iterator<Item = u32>| {
+        let mut all: Vec<String> = numbers.take(LISTED + 1).map(|number| number.to_string()).collect();
+        if all.len() > LISTED {
+            all[LISTED] = "...".to_string();
+        }
+        all.join(", ")
+    };
+    let here = |source: &Source| {
+        format!("node {} has ranks {}", source.0, list(&mut part_of(source).ranks.iter().copied()))
+    };
+    let mut all: Vec<String> = parts.iter().map(here).collect();
+    let missing = list(&mut (0..size).filter(|rank| ranks.binary_search(rank).is_err()));
+    all.push(format!("missing of {size}: {missing}"));
+    all.extend(others.iter().map(|(node, _)| format!("node {node} has those of another run")));
+    all.join("; ")
 }
 
 #[cfg(test)]
@@ -135,25 +201,45 @@ mod tests {
     /// Of a group of four; it began and ended so many seconds ago.
     fn part(node: &str, ranks: &[u32], began: u64, ended: Option<u64>) -> Source {
         let (_, found) = whole(node, if ended.is_some() { "finished" } else { OPEN });
+        let s = |ago: u64| ago * 1_000_000_000;
         let part = FoundPart {
             size: 4,
             ranks: ranks.to_vec(),
-            run: 0,
-            lived_ago_ns: (began, ended),
+            launch: 0,
+            opened: 1,
+            lived_ago_ns: (s(began), ended.map(s)),
             is_taken: true,
         };
         (node.to_string(), Found { part: Some(part), ..found })
     }
 
     fn nodes(found: Vec<Source>) -> Option<Vec<String>> {
-        choose("heat", found).unwrap().map(|sources| sources.into_iter().map(|(node, _)| node).collect())
+        match search(found).unwrap() {
+            Outcome::At(sources) => Some(sources.into_iter().map(|(node, _)| node).collect()),
+            Outcome::Lacking(_) | Outcome::Nothing => None,
+        }
+    }
+
+    fn search(found: Vec<Source>) -> Result<Outcome> {
+        choose("heat", found, Duration::from_millis(100))
+    }
+
+    /// Changes what is known of a part.
+    fn with(mut source: Source, change: impl Fn(&mut FoundPart)) -> Source {
+        change(source.1.part.as_mut().unwrap());
+        source
+    }
+
+    fn dead(source: Source) -> Source {
+        let (node, found) = with(source, |part| part.lived_ago_ns.1 = None);
+        (node, Found { state: "producer died".into(), ..found })
     }
 
     #[test]
     fn one_node_has_the_writers_and_two_are_an_error() {
         assert_eq!(nodes(vec![]), None);
         assert_eq!(nodes(vec![whole("a", OPEN), whole("b", "finished")]).unwrap(), ["a"]);
-        let error = choose("heat", vec![whole("a", OPEN), whole("b", OPEN)]).unwrap_err();
+        let error = search(vec![whole("a", OPEN), whole("b", OPEN)]).unwrap_err();
         assert!(error.to_string().contains("more than one node: a, b"), "{error}");
     }
 
@@ -164,12 +250,9 @@ mod tests {
         assert_eq!(nodes(vec![part("b", &[1, 3], 9, None), a()]).unwrap(), ["a", "b"]);
         // One that has ended already is one of them.
         assert_eq!(nodes(vec![part("b", &[1, 3], 9, Some(2)), a()]).unwrap(), ["a", "b"]);
+        assert_eq!(search(vec![part("b", &[1, 2], 9, None), a()]).unwrap_err().kind(), Kind::NotPossibleHere);
         assert_eq!(
-            choose("heat", vec![part("b", &[1, 2], 9, None), a()]).unwrap_err().kind(),
-            Kind::NotPossibleHere
-        );
-        assert_eq!(
-            choose("heat", vec![part("b", &[1, 3], 9, None), a(), whole("c", OPEN)]).unwrap_err().kind(),
+            search(vec![part("b", &[1, 3], 9, None), a(), whole("c", OPEN)]).unwrap_err().kind(),
             Kind::NotPossibleHere
         );
         assert_eq!(
@@ -184,12 +267,36 @@ mod tests {
         let a = || part("a", &[0, 2], 10, None);
         assert_eq!(nodes(vec![a(), part("b", &[1, 3], 60, Some(11))]), None);
         assert_eq!(nodes(vec![part("a", &[0, 2], 10, Some(1)), part("b", &[1, 3], 60, Some(11))]), None);
-        let mut other_launch = part("b", &[1, 3], 9, None);
-        other_launch.1.part.as_mut().unwrap().run = 7;
-        assert_eq!(nodes(vec![a(), other_launch]), None);
+        let launched = |source, launch| with(source, |part| part.launch = launch);
+        let b = || part("b", &[1, 3], 9, None);
+        assert_eq!(nodes(vec![launched(a(), 5), launched(b(), 7)]), None);
+        assert_eq!(nodes(vec![launched(a(), 5), b()]).unwrap(), ["a", "b"], "b does not say it");
+        assert_eq!(nodes(vec![a(), part("b", &[1, 3], 90, None)]), None, "not started together");
+        // A process that opens the space again on one node, and has not yet on the other.
+        assert_eq!(nodes(vec![with(a(), |part| part.opened = 2), b()]), None);
+        // Within the time of the search it is not known which was first.
+        let near = with(part("b", &[1, 3], 60, Some(10)), |part| part.lived_ago_ns.1 = Some(9_950_000_000));
+        assert_eq!(nodes(vec![a(), near]), None);
         // On a node that the new run does not use.
         let old = part("c", &[1, 3], 60, Some(11));
         assert_eq!(nodes(vec![old, a(), part("b", &[1, 3], 9, None)]).unwrap(), ["a", "b"]);
+    }
+
+    #[test]
+    fn writers_that_died_are_joined_with_none_that_write() {
+        let (a, b) = (|| part("a", &[0, 2], 10, None), || dead(part("b", &[1, 3], 20, None)));
+        assert_eq!(nodes(vec![a(), b()]), None);
+        let (a, b) = (dead(a()), b());
+        assert_eq!(nodes(vec![a.clone(), b.clone()]), None, "of no known launch");
+        let launched = |source| with(source, |part| part.launch = 5);
+        assert_eq!(nodes(vec![launched(a), launched(b)]).unwrap(), ["a", "b"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let outcome = search(vec![part("a", &[0, 2], 10, None), part("b", &[1, 3], 60, Some(11))]).unwrap();
+        let Outcome::Lacking(what) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(what, "node a has ranks 0, 2; missing of 4: 1, 3; node b has those of another run");
     }
 
     #[test]

@@ -187,9 +187,11 @@ pub struct FoundPart {
     /// The rank of each writer of the node, in their own order.
     pub ranks: Vec<u32>,
     /// Token of the launch; 0: none is known.
-    pub run: u64,
+    pub launch: u64,
+    /// How often its writers had opened the space, this time included.
+    pub opened: u64,
     /// The last writer began, and the last one ended, so many nanoseconds ago: clocks of two nodes differ. None: they
-    /// have not ended.
+    /// have not, or died.
     pub lived_ago_ns: (u64, Option<u64>),
     /// Whether a reader takes it, if its writers have ended.
     pub is_taken: bool,

@@ -17,10 +17,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_space::{
-    destroy, glance, mechanism_of, Error, Kind, Mode, OpenOptions, ReaderRank, ReaderRanks, Record, Result,
-    Scope, TierKind, WhenFull, Writer,
+    destroy, glance, make_root, mechanism_of, Error, Kind, Mode, OpenOptions, ReaderRank, ReaderRanks,
+    Record, Result, Scope, TierKind, WhenFull, Writer,
 };
 
+use forebay_tier::capacity::headroom;
 use forebay_tier::clock::realtime_ns;
 
 use crate::find::Source;
@@ -34,8 +35,8 @@ use crate::pull::Pull;
 
 /// How long one request for the next version waits at the owner.
 const NEXT_WAIT: Duration = Duration::from_secs(5);
-/// The same where this node is one of the owners: meanwhile the mirror does not look whether it is to end.
-const OWN_NEXT_WAIT: Duration = Duration::from_millis(200);
+/// The same of each of several owners: what one says is not heard while another waits.
+const EACH_NEXT_WAIT: Duration = Duration::from_millis(200);
 /// An answer in words comes within this, beside the wait that it was asked for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A part of a payload comes within this.
@@ -233,6 +234,8 @@ struct Owned {
     losses: u64,
     /// The rank of each writer of the node, in their own order.
     ranks: Vec<u32>,
+    /// Its attributes, as it said them last.
+    said: Mutex<Attributes>,
 }
 
 impl Copying {
@@ -267,7 +270,8 @@ impl Copying {
             let losses = self.link.peers.losses(node);
             let (mirror, name, uuid) = (self.mirror.clone(), found.name.clone(), found.uuid.clone());
             // Before it is asked: where the answer is lost it may be open all the same.
-            self.owners.push(Owned { node: node.clone(), losses, ranks: Vec::new() });
+            let said = Mutex::default();
+            self.owners.push(Owned { node: node.clone(), losses, ranks: Vec::new(), said });
             let Answer::Opened(opened) =
                 self.link.ask(node, Ask::Open { mirror, name, uuid }, ANSWER_TIMEOUT)?
             else {
@@ -308,6 +312,11 @@ impl Copying {
                 .with("writers_on", self.nodes())
                 .hint("`forebay ls` shows the spaces of this node; remove it with `forebay clean`, or rename yours"));
         }
+        // Of one owner a copy like it. The quotas of several may be more than this node has, and so may segments as
+        // large as theirs, one for each writer.
+        let is_whole = self.owners.len() == 1;
+        let free = || headroom(&make_root()?, TierKind::Dram).map(|free| free.bytes / 2);
+        let quota_bytes = if is_whole { opened.quota_bytes } else { opened.quota_bytes.min(free()?) };
         let node_of = |rank| {
             let owned = self.owners.iter().find(|owned| owned.ranks.contains(&rank));
             owned.map_or("", |owned| owned.node.as_str())
@@ -318,8 +327,8 @@ impl Copying {
                 size: Some(opened.writers),
                 component: Some(stand_in_name(&opened.component, node_of(rank))),
                 tier: Some(TierKind::Dram),
-                quota_bytes: Some(opened.quota_bytes),
-                segment_bytes: Some(opened.segment_bytes),
+                quota_bytes: Some(quota_bytes),
+                segment_bytes: is_whole.then_some(opened.segment_bytes),
                 retention: Some(opened.retention.parse()?),
                 checksum: Some(opened.checksum),
                 when_full: Some(WhenFull::Block),
@@ -457,8 +466,8 @@ impl Copying {
 
     /// The answers of all owners, which wait at the same time.
     fn ask_next(&self, version: u64) -> Result<Vec<Next>> {
-        let has_own = self.owners.iter().any(|owned| self.link.is_own(&owned.node));
-        let wait = if has_own { OWN_NEXT_WAIT } else { NEXT_WAIT };
+        let is_alone = self.owners.len() == 1 && !self.link.is_own(&self.owners[0].node);
+        let wait = if is_alone { NEXT_WAIT } else { EACH_NEXT_WAIT };
         let within = wait + ANSWER_TIMEOUT;
         let begin = |owned: &Owned| {
             let wait_ms = wait.as_millis() as u64;
@@ -492,7 +501,7 @@ impl Copying {
                 Next::Waiting => is_waiting = true,
                 Next::Version(version) => versions.push(version),
                 Next::End { attributes: own, ended_ago_ns } => {
-                    attributes.extend(own);
+                    attributes.extend(self.news(owned, &own));
                     (ended, ago_ns) = (ended + 1, ago_ns.min(ended_ago_ns));
                 }
             }
@@ -505,6 +514,17 @@ impl Copying {
             (false, _, _) => All::Ended { attributes, ago_ns },
             (true, _, _) => All::Waiting,
         }
+    }
+
+    /// Attributes that an owner had not said before: of two that know a key the one counts that changed it.
+    fn news(&self, owned: &Owned, attributes: &Attributes) -> Attributes {
+        let mut said = owned.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *said, attributes.clone());
+        attributes
+            .iter()
+            .filter(|(key, value)| before.get(*key) != Some(*value))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
     }
 
     /// `found` has what each owner has of the version.
@@ -525,7 +545,7 @@ impl Copying {
                     other => return Ok(other),
                 }
             }
-            set_attributes(&mut writers[0], &found.attributes)?;
+            set_attributes(&mut writers[0], &self.news(owned, &found.attributes))?;
             all += bytes;
         }
         for writer in writers.iter_mut() {
@@ -633,20 +653,21 @@ impl Copying {
         if self.is_lost() {
             return None;
         }
-        let mut all = BTreeSet::new();
+        // All of them, whatever one says: the last report is not made again.
+        let mut all = Some(BTreeSet::new());
         for owned in &self.owners {
             let ranks = ranks.iter().take(RANKS_MAX).cloned().collect();
             let ask = Ask::Readers { mirror: self.mirror.clone(), ranks };
             match self.link.ask(&owned.node, ask, ANSWER_TIMEOUT) {
-                Ok(Answer::Elsewhere(places)) => all.extend(places),
+                Ok(Answer::Elsewhere(places)) => all.iter_mut().for_each(|all| all.extend(places.clone())),
                 Err(e) if e.kind() == Kind::PeerMissing && !self.is_lost() => {
                     self.shared.has_gone_there.store(true, Relaxed);
-                    return None;
+                    all = None;
                 }
-                _ => return None,
+                _ => all = None,
             }
         }
-        Some(all.into_iter().collect())
+        all.map(|all| all.into_iter().collect())
     }
 
     /// Ranks elsewhere of groups of this mirror have readers here that release all that is complete.

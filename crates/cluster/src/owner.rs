@@ -182,11 +182,17 @@ impl Owner {
     /// readers takes what they have put. Of a space with writers on several nodes, the part of this one.
     fn find(&self, name: &str, wanted: &[Claim]) -> Result<Option<Found>> {
         // First: of a part this node may have a mirror of the whole, too.
-        let part = self.find_part(name, wanted)?;
-        if part.as_ref().is_some_and(|part| part.state == OPEN) || lock(&self.mirrors).contains_key(name) {
-            return Ok(part);
+        let part = self.see_part(name, wanted)?;
+        let is_open = part.as_ref().is_some_and(|(part, _)| part.state == OPEN);
+        if is_open || lock(&self.mirrors).contains_key(name) {
+            return Ok(part.map(|(part, _)| part));
         }
-        let Some(seen) = self.see(name, wanted)? else { return Ok(part) };
+        let Some(seen) = self.see(name, wanted)? else { return Ok(part.map(|(part, _)| part)) };
+        let part = match part {
+            // The newer one of two that have ended.
+            Some((_, created)) if seen.is_taken && seen.info.created_unix_ns > created => None,
+            part => part.map(|(part, _)| part),
+        };
         let is_taken = seen.is_open() || (seen.is_taken && part.is_none());
         Ok(if is_taken { Some(seen.found(None)) } else { part })
     }
@@ -194,6 +200,11 @@ impl Owner {
     /// The part of this node of a space with writers on several nodes, also where no reader takes it: one of another
     /// node may still be written.
     pub fn find_part(&self, name: &str, wanted: &[Claim]) -> Result<Option<Found>> {
+        Ok(self.see_part(name, wanted)?.map(|(part, _)| part))
+    }
+
+    /// With the time at which it was created.
+    fn see_part(&self, name: &str, wanted: &[Claim]) -> Result<Option<(Found, u64)>> {
         let Some(seen) = self.see(&part_name(name), wanted)? else { return Ok(None) };
         let Some(ranks) = &seen.ranks else { return Ok(None) };
         let Some(part) = ranks.part()? else { return Ok(None) };
@@ -203,11 +214,13 @@ impl Owner {
         let part = FoundPart {
             size: part.size,
             ranks: part.ranks,
-            run: ranks.run_token(),
+            launch: part.launch,
+            opened: part.opened,
             lived_ago_ns: (ago(lived.start), ended.map(ago)),
             is_taken: seen.is_taken,
         };
-        Ok(Some(seen.found(Some(part))))
+        let created = seen.info.created_unix_ns;
+        Ok(Some((seen.found(Some(part)), created)))
     }
 
     /// A space of this node that has or had writers in this job.

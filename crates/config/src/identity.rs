@@ -128,9 +128,9 @@ pub fn identify(
         check_component(rank, size, launch.as_ref(), lookup)?;
     }
     let several = launch.as_ref().is_some_and(|l| l.several_nodes) && !run;
-    let spread = |me: Identity| match run || scope == Scope::Node {
+    let spread = |me: Identity| match scope == Scope::Node {
         true => Ok(Spread::OneNode),
-        false => spread_of(me.rank, me.size, launch.as_ref(), lookup),
+        false => spread_of(me.rank, me.size, launch.as_ref().filter(|_| !run), lookup),
     };
     let (rank, size, source) = match (given, &launch) {
         // Said by hand: with scope `node` the numbers are the caller's business.
@@ -150,19 +150,23 @@ pub fn identify(
     Ok((me, spread(me)?))
 }
 
-/// By `FOREBAY_LOCAL_RANK` and `FOREBAY_LOCAL_SIZE` beside `FOREBAY_RANK` and `FOREBAY_SIZE`, else by the launcher.
+/// By `FOREBAY_LOCAL_RANK` and `FOREBAY_LOCAL_SIZE`, which belong to `FOREBAY_RANK` and `FOREBAY_SIZE`, or without
+/// these to rank and size of the program; else by the launcher.
 fn spread_of(rank: u32, size: u32, launch: Option<&Launch>, lookup: Lookup<'_>) -> Result<Spread> {
     let own = pair("FOREBAY_RANK", "FOREBAY_SIZE", lookup)?;
-    let local = pair("FOREBAY_LOCAL_RANK", "FOREBAY_LOCAL_SIZE", lookup)?;
-    if let (Some((rank, here)), true) = (local, own == Some((rank, size))) {
-        checked(rank, here, Source::Environment)?;
-        return Ok(if here < size { Spread::SeveralNodes { local } } else { Spread::OneNode });
+    if let Some((local, here)) = pair("FOREBAY_LOCAL_RANK", "FOREBAY_LOCAL_SIZE", lookup)? {
+        checked(local, here, Source::Environment)?;
+        let is_of_group = own.is_none_or(|own| own == (rank, size));
+        return Ok(match here < own.map_or(size, |(_, size)| size) {
+            true => Spread::SeveralNodes { local: is_of_group.then_some((local, here)) },
+            false => Spread::OneNode,
+        });
     }
     Ok(match launch.filter(|launch| launch.several_nodes) {
         None => Spread::OneNode,
         Some(launch) => {
-            let local = launch.local.filter(|_| (launch.rank, launch.size) == (rank, size));
-            Spread::SeveralNodes { local }
+            let is_of_group = (launch.rank, launch.size) == (rank, size);
+            Spread::SeveralNodes { local: launch.local.filter(|(rank, here)| is_of_group && rank < here) }
         }
     })
 }
@@ -200,6 +204,14 @@ pub fn launch_id() -> String {
 pub fn launch(lookup: Lookup<'_>) -> Option<String> {
     let names = ["FOREBAY_RUN", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"];
     names.iter().find_map(|name| environment::value(name, lookup))
+}
+
+/// What tells the launches of a parallel program apart that has processes on several nodes, the same on each of them.
+/// None: its launcher says nothing of the kind.
+pub fn launch_across_nodes(lookup: Lookup<'_>) -> Option<String> {
+    let value = |name| environment::value(name, lookup);
+    let step = || Some(format!("{}.{}", value("SLURM_JOB_ID")?, value("SLURM_STEP_ID")?));
+    value("PMIX_NAMESPACE").or_else(step).or_else(|| value("FLUX_JOB_ID"))
 }
 
 fn several_nodes(message: &str) -> Error {
@@ -478,6 +490,11 @@ mod tests {
         let wrong = ours.replace("LOCAL_RANK=1", "LOCAL_RANK=2");
         assert_eq!(spread(None, None, Scope::Job, &wrong).unwrap_err().kind(), Kind::UnknownEnvironment);
         assert_eq!(spread(None, None, Scope::Job, "").unwrap(), Spread::OneNode);
+        let local = "FOREBAY_LOCAL_RANK=1 FOREBAY_LOCAL_SIZE=2";
+        assert_eq!(spread(Some(3), Some(4), Scope::Job, local).unwrap(), several(Some((1, 2))));
+        assert_eq!(spread(Some(0), Some(3), Scope::Job, ours).unwrap(), several(None), "of another group");
+        let in_a_run = format!("{ours} FOREBAY_RUN=/r");
+        assert_eq!(spread(None, None, Scope::Job, &in_a_run).unwrap(), several(Some((1, 2))), "it was said");
     }
 
     #[test]

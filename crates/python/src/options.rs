@@ -76,7 +76,9 @@ pub fn of_checkpoint(
             None => others.set_item(key, value)?,
         }
     }
-    Ok((options, from_keywords(py, name, None, Some(&others))?))
+    let known = from_keywords(py, name, None, Some(&others))?;
+    // Its levels are those of one node, whatever agent serves it.
+    Ok((options, known.resolved(name, &environment::process).or_raise(py)?))
 }
 
 fn set<O>(py: Python<'_>, options: &mut O, row: &Row<O>, value: &Bound<'_, PyAny>) -> PyResult<()> {

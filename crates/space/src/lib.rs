@@ -70,7 +70,9 @@ pub use open::existing::mechanism_of;
 #[doc(hidden)]
 pub use part::{part_name, without_part, Part};
 #[doc(hidden)]
-pub use place::demand::{Wanted, AGENT_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER};
+pub use place::demand::{
+    Wanted, AGENT_FOLDER, AGENT_LOCK_FILE, LACKING_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER,
+};
 pub use place::name::{check_short, make_root, root, root_path};
 pub use reader::backing::VersionBacking;
 #[doc(hidden)]

@@ -4,14 +4,18 @@
 //! node are. Which ranks of the whole group they are stands in its attributes, one for each writer. The agents of the
 //! job make one space of all parts, wherever it is read.
 //!
-//! Guarantees: parts are made only where an agent serves the node and the launcher says which processes are on it. What
-//! would need agreement between nodes is refused: a part is not continued (mode `a`). Not here: how parts are joined
-//! (`forebay-cluster`).
+//! Guarantees: parts are made only where an agent serves the node and the launcher says which processes are on it.
+//! Parts of one run are known by the launch, where its launcher says it, and by how often their writers had opened the
+//! space before. What would need agreement between nodes is refused: a part is not continued (mode `a`). Not here: how
+//! parts are joined (`forebay-cluster`).
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
 
-use forebay_config::{Mechanism, Mode, OpenOptions, Spread};
+use forebay_config::{environment, launch_across_nodes, Mechanism, Mode, OpenOptions, Spread};
 use forebay_tier::{Error, Kind, Result};
+use rustc_hash::FxHasher;
 
 use crate::attributes::Attribute;
 use crate::place::demand::agent_serves;
@@ -21,6 +25,9 @@ use crate::place::name::{check_short, is_path};
 const SUFFIX: &str = ".part";
 /// What the keys of its own attributes begin with.
 const KEY_PREFIX: &str = "forebay.part.";
+/// Ranks of a group on several nodes. On the node of a reader one process is the writer for all of them, which a space
+/// has places for beside its readers.
+const RANKS_MAX: u32 = 1024;
 
 /// The name of the part of the space `name` on each node.
 #[doc(hidden)]
@@ -40,6 +47,10 @@ pub(crate) struct WriterOfPart {
     local: u32,
     /// Writers of the part.
     here: u32,
+    /// The launch; 0: its launcher does not say it.
+    launch: u64,
+    /// How often this process has opened the space to write, this time included.
+    opened: u64,
 }
 
 impl WriterOfPart {
@@ -47,10 +58,14 @@ impl WriterOfPart {
     ///
     /// # Errors
     /// [`Kind::SeveralNodes`]: no agent serves this node, or the processes on it are not known;
-    /// [`Kind::NotPossibleHere`]: the mode is `a`.
+    /// [`Kind::NotPossibleHere`]: the mode is `a`; [`Kind::TooMany`].
     pub fn of(name: &str, options: &OpenOptions, spread: Spread) -> Result<Option<WriterOfPart>> {
         let Spread::SeveralNodes { local } = spread else { return Ok(None) };
         check_agent(name, options, spread)?;
+        let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
+        if size == 1 {
+            return Ok(None);
+        }
         let Some((local, here)) = local else {
             return Err(Error::new(
                 Kind::SeveralNodes,
@@ -64,9 +79,18 @@ impl WriterOfPart {
         if options.mode == Mode::Append {
             return Err(not_continued(name));
         }
-        let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
+        if size > RANKS_MAX {
+            return Err(Error::new(
+                Kind::TooMany,
+                format!("space {name} has too many writers on several nodes"),
+            )
+            .with("size", size)
+            .with("size_max", RANKS_MAX)
+            .hint("let one rank of each node, or of some nodes, write for the others"));
+        }
         check_short(&part_name(name))?;
-        Ok(Some(WriterOfPart { name: name.to_string(), rank, size, local, here }))
+        let (launch, opened) = (launch_token(), times_opened(name, 0) + 1);
+        Ok(Some(WriterOfPart { name: name.to_string(), rank, size, local, here, launch, opened }))
     }
 
     /// The options with which its part is opened.
@@ -74,11 +98,37 @@ impl WriterOfPart {
         OpenOptions { rank: Some(self.local), size: Some(self.here), ..options }
     }
 
+    /// It has opened its part.
+    pub fn note_opened(&self) {
+        times_opened(&self.name, 1);
+    }
+
     /// What is to be said of it in the attributes of the part.
     pub fn attribute(&self) -> (String, Attribute) {
         let numbers = [self.rank, self.size, self.here].map(i64::from);
-        (format!("{KEY_PREFIX}{}", self.local), Attribute::Ints(numbers.to_vec()))
+        // Bit for bit: an attribute has no unsigned numbers.
+        let run = [self.launch, self.opened].map(|number| number as i64);
+        (format!("{KEY_PREFIX}{}", self.local), Attribute::Ints([&numbers[..], &run].concat()))
     }
+}
+
+/// Tells launches of one program apart, the same on all of its nodes.
+fn launch_token() -> u64 {
+    launch_across_nodes(&environment::process).map_or(0, |launch| {
+        let mut hasher = FxHasher::default();
+        launch.hash(&mut hasher);
+        hasher.finish() | 1
+    })
+}
+
+/// How often this process has opened a part of this name, with `more` times. A program that opens the space for each of
+/// several runs does so on all nodes.
+fn times_opened(name: &str, more: u64) -> u64 {
+    static OPENED: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = opened.entry(name.to_string()).or_default();
+    *count += more;
+    *count
 }
 
 /// The error for a writer that would continue what others of its node put.
@@ -87,7 +137,7 @@ pub(crate) fn not_continued(name: &str) -> Error {
         Kind::NotPossibleHere,
         format!("space {name} has writers on several nodes and cannot be continued"),
     )
-    .hint("open it with mode=\"w\" and read what was put before the restart from a checkpoint")
+    .hint("open it with mode=\"w\" and replace, and continue the program from a checkpoint")
 }
 
 /// Refuses a group of several nodes where no agent serves this one. `options` are resolved.
@@ -110,22 +160,29 @@ pub struct Part {
     pub size: u32,
     /// The rank of each writer of the part.
     pub ranks: Vec<u32>,
+    /// The launch; 0: its launcher does not say it.
+    pub launch: u64,
+    /// How often its writers had opened the space, this time included.
+    pub opened: u64,
 }
 
 impl Part {
     /// From the attributes of a space; None: it is no part, or some of its writers have not opened it yet.
     pub fn of(attributes: &BTreeMap<String, Attribute>) -> Option<Part> {
-        let numbers = |local: u32| match attributes.get(&format!("{KEY_PREFIX}{local}"))? {
+        let said = |local: u32| match attributes.get(&format!("{KEY_PREFIX}{local}"))? {
             Attribute::Ints(numbers) => {
-                let [rank, size, here] = numbers[..] else { return None };
-                Some((u32::try_from(rank).ok()?, u32::try_from(size).ok()?, u32::try_from(here).ok()?))
+                let [rank, of_all @ ..] = numbers.as_slice() else { return None };
+                Some((u32::try_from(*rank).ok()?, <[i64; 4]>::try_from(of_all).ok()?))
             }
             _ => None,
         };
-        let (_, size, here) = numbers(0)?;
-        let same = |local| numbers(local).filter(|of| (of.1, of.2) == (size, here)).map(|of| of.0);
+        let (_, of_all) = said(0)?;
+        let [size, here, launch, opened] = of_all;
+        let (size, here) = (u32::try_from(size).ok()?, u32::try_from(here).ok()?);
+        let same =
+            |local| said(local).filter(|(rank, own)| *own == of_all && *rank < size).map(|(rank, _)| rank);
         let ranks = (0..here).map(same).collect::<Option<Vec<u32>>>()?;
-        ranks.iter().all(|rank| *rank < size).then_some(Part { size, ranks })
+        Some(Part { size, ranks, launch: launch as u64, opened: opened as u64 })
     }
 }
 
@@ -142,17 +199,32 @@ mod tests {
 
     #[test]
     fn a_part_is_known_once_all_of_its_writers_have_said_who_they_are() {
-        let writer = |local, rank| WriterOfPart { name: "heat".into(), rank, size: 4, local, here: 2 };
+        let writer = |local, rank, opened| WriterOfPart {
+            name: "heat".into(),
+            rank,
+            size: 4,
+            local,
+            here: 2,
+            launch: u64::MAX,
+            opened,
+        };
         let mut attributes = BTreeMap::from([("units".to_string(), Attribute::Text("K".into()))]);
         assert_eq!(Part::of(&attributes), None);
-        attributes.extend([writer(0, 1).attribute()]);
+        attributes.extend([writer(0, 1, 2).attribute()]);
         assert_eq!(Part::of(&attributes), None);
-        attributes.extend([writer(1, 3).attribute()]);
-        assert_eq!(Part::of(&attributes), Some(Part { size: 4, ranks: vec![1, 3] }));
+        attributes.extend([writer(1, 3, 2).attribute()]);
+        assert_eq!(
+            Part::of(&attributes),
+            Some(Part { size: 4, ranks: vec![1, 3], launch: u64::MAX, opened: 2 })
+        );
         assert_eq!(without_part(attributes.clone()).len(), 1);
-        attributes.insert("forebay.part.1".into(), Attribute::Ints(vec![4, 4, 2]));
+        attributes.extend([writer(1, 4, 2).attribute()]);
         assert_eq!(Part::of(&attributes), None, "no rank of the group");
-        attributes.insert("forebay.part.1".into(), Attribute::Ints(vec![3, 5, 2]));
-        assert_eq!(Part::of(&attributes), None, "of another group");
+        attributes.extend([writer(1, 3, 1).attribute()]);
+        assert_eq!(Part::of(&attributes), None, "of another run");
+        for wrong in [vec![], vec![3], vec![3, 4, 2], vec![-1, 4, 2, -1, 2]] {
+            attributes.insert("forebay.part.1".into(), Attribute::Ints(wrong));
+            assert_eq!(Part::of(&attributes), None);
+        }
     }
 }

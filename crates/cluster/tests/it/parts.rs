@@ -76,7 +76,7 @@ fn a_reader_waits_until_the_writers_of_all_nodes_have_come() {
     // Those that come first still run when the last ones come, as in a job.
     let mut all = writers(&bed, &[0, 1], &json!({ "steps": 3, "pause_ms": 4000 }));
     let error = early.line("error");
-    assert!(error.contains("PeerMissing"), "{error}");
+    assert!(error.contains("PeerMissing") && error.contains("missing of 5: 2"), "{error}");
     let patient = reader(&bed, 1, json!({}));
     all.extend(writers(&bed, &[2], &json!({ "steps": 3 })));
     assert_eq!(patient.lines("version").len(), 3);
@@ -176,4 +176,22 @@ fn what_needs_agreement_between_nodes_is_refused() {
     assert!(error.contains("SeveralNodes") && error.contains("forebay agent start"), "{error}");
     let error = bed.nodes[0].run_rank("read", json!({ "size": 2 }), 0, 2, (0, 1)).line("error");
     assert!(error.contains("SeveralNodes"), "{error}");
+}
+
+#[test]
+fn a_restarted_run_is_not_mixed_with_writers_that_died() {
+    let bed = Bed::new(3);
+    let mut first = writers(&bed, &[0, 1, 2], &json!({ "steps": 2, "end": "wait" }));
+    first.iter_mut().for_each(|writer| drop(writer.line("waiting")));
+    first.iter_mut().for_each(Process::kill);
+    let mut reading = reader(&bed, 2, json!({}));
+    reading.line("waiting");
+    let with = json!({ "steps": 5, "replace": true, "pause_ms": 1500 });
+    let mut second = writers(&bed, &[0], &with);
+    second.iter_mut().for_each(|writer| drop(writer.line("put 1")));
+    second.extend(writers(&bed, &[1, 2], &with));
+    let seen = reading.lines("version");
+    assert_eq!(seen.len(), 5, "{seen:?}");
+    second.into_iter().for_each(|writer| drop(writer.lines("put")));
+    bed.stop();
 }

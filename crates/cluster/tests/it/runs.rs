@@ -49,6 +49,10 @@ fn a_reader_that_closed_early_does_not_keep_the_next_run_from_beginning() {
     let writer = bed.nodes[0].run("write", json!({ "steps": 10, "pause_ms": 100 }));
     assert_eq!(reader.lines("version").len(), 3);
     writer.lines("put");
+    // A reader that comes within milliseconds of the end may be the first to see it.
+    until("the copy has ended", || {
+        bed.status("n1").is_some_and(|status| status["mirrors"][0]["state"] != "copying")
+    });
     let mut reader = bed.nodes[1].run("read", json!({}));
     assert_eq!(reader.line_within("version", std::time::Duration::from_secs(1)), None);
     // No reader and no observer of the first run is in its way.

@@ -86,7 +86,7 @@ impl Attachment {
                     Missing::Fail => return Err(not_found(format!("space {name} does not exist"), &dir)),
                     Missing::Wait(_) if Instant::now() >= deadline => {
                         let what = format!("timeout while waiting for space {name} to be created");
-                        return Err(demand.explained(not_found(what, &dir)));
+                        return Err(demand.explained(&dir, not_found(what, &dir)));
                     }
                     Missing::Wait(_) => {
                         demand.renew(&dir)?;

@@ -17,11 +17,16 @@ use std::time::Duration;
 use forebay_config::environment;
 use forebay_tier::host::time::Instant;
 use forebay_tier::{process, Error, Kind, Result};
+use rustix::fs::{flock, FlockOperation};
 
 use crate::place::name::{is_path, root_path};
 
 /// The agent's folder below the root of short names.
 pub const AGENT_FOLDER: &str = ".agent";
+/// In it: the file whose lock (flock) the agent holds as long as it lives.
+pub const AGENT_LOCK_FILE: &str = "lock";
+/// In it: why a space is not complete that was found on some nodes, for readers that wait for it.
+pub const LACKING_FOLDER: &str = "lacking";
 /// In it: files named as the spaces whose writers readers wait for, with a [`Wanted`] a line.
 pub const WANTED_FOLDER: &str = "wanted";
 /// In it: why a space cannot be brought.
@@ -123,20 +128,32 @@ impl Demand {
     }
 
     /// An error of a wait that ended without the space; says that other nodes were asked.
-    pub(crate) fn explained(&self, error: Error) -> Error {
-        match self.left {
-            None => error,
-            Some(_) => error.with("asked", "all nodes of the job, through the agent of this node").hint(
+    /// `dir` is the directory of the space.
+    pub(crate) fn explained(&self, dir: &Path, error: Error) -> Error {
+        if self.left.is_none() {
+            return error;
+        }
+        let lacking =
+            || fs::read_to_string(agent_folder(dir)?.join(LACKING_FOLDER).join(self.name.as_ref()?)).ok();
+        let error = error.with("asked", "all nodes of the job, through the agent of this node");
+        match lacking() {
+            Some(why) => error
+                .with("found", why.trim())
+                .hint("start the missing writers: those of all nodes belong to one launch of one program"),
+            None => error.hint(
                 "check that the writer runs on a node of the job; `forebay agent status` lists the nodes",
             ),
         }
     }
 }
 
-/// Whether an agent serves the spaces of this node, or one was killed and left its folder.
+/// Whether an agent serves the spaces of this node: it holds the lock of its folder.
 pub(crate) fn agent_serves() -> bool {
-    let is_folder = |root: PathBuf| fs::metadata(root.join(AGENT_FOLDER)).is_ok_and(|meta| meta.is_dir());
-    root_path(&environment::process).is_ok_and(is_folder)
+    let holds = |root: PathBuf| {
+        let lock = fs::File::open(root.join(AGENT_FOLDER).join(AGENT_LOCK_FILE));
+        lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
+    };
+    root_path(&environment::process).is_ok_and(holds)
 }
 
 /// The agent's folder beside the space in `dir`, where there is one.

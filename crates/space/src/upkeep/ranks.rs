@@ -124,11 +124,6 @@ impl ReaderRanks {
         Ok(Part::of(&attributes::read(&self.space.dir)?))
     }
 
-    /// The token of the launch that the writers belong to; 0: none is known.
-    pub fn run_token(&self) -> u64 {
-        self.space.control.word(head::RUN_TOKEN).load(Relaxed)
-    }
-
     /// When the last of the writers' processes began, at the latest, and when the last of them ended; nanoseconds since
     /// 1970, 0: they have not ended.
     pub fn writers_lived(&self) -> Range<u64> {
