@@ -68,6 +68,7 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("iproute2", "/usr/sbin/ip"),
     ("libjemalloc2", "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"),
     ("libpmem-dev", "/usr/include/libpmem.h"),
+    ("mpich", "/usr/bin/mpiexec.hydra"),
     ("slurm-client", "/usr/bin/sbatch"),
     ("slurmctld", "/usr/sbin/slurmctld"),
     ("slurmd", "/usr/sbin/slurmd"),
@@ -200,6 +201,7 @@ impl Run<'_> {
             python::kills(self, wheel, "1000");
         }
         self.check("programs on mapped memory", readme::mapped_memory);
+        self.check("writers on several nodes, by MPICH", nodes::mpi);
         // At toy size, so that it cannot rot; its figures mean nothing there.
         self.check("bench put --quick", |root| bench::run(root, &["--quick"]));
         self.check("bench stream --quick", |root| bench::stream::run(root, &["--quick"]));

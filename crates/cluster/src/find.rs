@@ -1,8 +1,8 @@
 //! Where a space has its writers: on one node, or on several with a part each.
 //!
-//! Guarantees: parts are joined only where they are of one run and make up the whole group: the same launch, where it
-//! is known, the same count of openings, and at work at the same time. Writers that died are joined with none that
-//! write. Not here: how they are copied (`mirror.rs`).
+//! Guarantees: parts are joined only where they are of one run and make up the whole group: the same count of openings
+//! by processes of the same launch; where that is not known, of processes that were at work at the same time. Writers
+//! that died are joined with none that write. Not here: how they are copied (`mirror.rs`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -124,14 +124,14 @@ fn part_of((_, found): &Source) -> &FoundPart {
 fn are_of_one_run(part: &FoundPart, last: &FoundPart, elapsed: Duration) -> bool {
     let elapsed = elapsed.as_nanos() as u64;
     let ((began, ended), (last_began, _)) = (part.lived_ago_ns, last.lived_ago_ns);
-    let same_launch = match (part.launch, last.launch) {
-        // Some launchers say it on the first node alone.
-        (0, _) | (_, 0) => began.abs_diff(last_began) <= STARTED_WITHIN.as_nanos() as u64,
-        (one, other) => one == other,
-    };
     // It had not ended when the last one began, whichever node answered first.
     let overlap = ended.is_none_or(|ended| ended.saturating_add(elapsed) <= last_began);
-    same_launch && overlap && part.size == last.size && part.opened == last.opened
+    let same_launch = match (part.launch, last.launch) {
+        // Some launchers say it on the first node alone.
+        (0, _) | (_, 0) => overlap && began.abs_diff(last_began) <= STARTED_WITHIN.as_nanos() as u64,
+        (one, other) => one == other,
+    };
+    same_launch && part.size == last.size && part.opened == last.opened
 }
 
 /// The parts that make up the run that began last.
@@ -272,6 +272,8 @@ mod tests {
         assert_eq!(nodes(vec![launched(a(), 5), launched(b(), 7)]), None);
         assert_eq!(nodes(vec![launched(a(), 5), b()]).unwrap(), ["a", "b"], "b does not say it");
         assert_eq!(nodes(vec![a(), part("b", &[1, 3], 90, None)]), None, "not started together");
+        let fast = launched(part("b", &[1, 3], 20, Some(19)), 5);
+        assert_eq!(nodes(vec![launched(a(), 5), fast]).unwrap(), ["a", "b"], "b had ended before a began");
         // A process that opens the space again on one node, and has not yet on the other.
         assert_eq!(nodes(vec![with(a(), |part| part.opened = 2), b()]), None);
         // Within the time of the search it is not known which was first.
