@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use forebay_space::{
     destroy, glance, make_root, mechanism_of, Error, Kind, Mode, OpenOptions, ReaderRank, ReaderRanks,
-    Record, Result, Scope, TierKind, WhenFull, Writer,
+    Record, Result, Scope, WhenFull, Writer,
 };
 
 use forebay_tier::capacity::headroom;
@@ -315,7 +315,10 @@ impl Copying {
         // Of one owner a copy like it. The quotas of several may be more than this node has, and so may segments as
         // large as theirs, one for each writer.
         let is_whole = self.owners.len() == 1;
-        let free = || headroom(&make_root()?, TierKind::Dram).map(|free| free.bytes / 2);
+        // The directory of spaces need not be memory.
+        let root = make_root()?;
+        let tier = forebay_tier::detect(&root)?;
+        let free = || headroom(&root, tier).map(|free| free.bytes / 2);
         let quota_bytes = if is_whole { opened.quota_bytes } else { opened.quota_bytes.min(free()?) };
         let node_of = |rank| {
             let owned = self.owners.iter().find(|owned| owned.ranks.contains(&rank));
@@ -326,7 +329,7 @@ impl Copying {
                 rank: Some(rank),
                 size: Some(opened.writers),
                 component: Some(stand_in_name(&opened.component, node_of(rank))),
-                tier: Some(TierKind::Dram),
+                tier: Some(tier),
                 quota_bytes: Some(quota_bytes),
                 segment_bytes: is_whole.then_some(opened.segment_bytes),
                 retention: Some(opened.retention.parse()?),
