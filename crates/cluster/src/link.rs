@@ -136,7 +136,7 @@ pub enum Outgoing {
     /// A message.
     Message(Result<Answer>),
     /// Bytes of payload.
-    Payload(Vec<u8>),
+    Payload(ZBytes),
 }
 
 /// At most so many requests are worked on at a time; one more is refused, and asked again by its sender.
@@ -267,7 +267,7 @@ impl Pending {
         let (payload, sum) = match self {
             Pending::Sent(handler) => take(&handler, node, within)?,
             // By the owner that made it, in this process.
-            Pending::Here(Outgoing::Payload(part)) => return Ok(ZBytes::from(part)),
+            Pending::Here(Outgoing::Payload(part)) => return Ok(part),
             Pending::Here(Outgoing::Message(answer)) => return Err(words(answer?)),
         };
         let Some(sum) = sum else {
@@ -388,7 +388,7 @@ fn reply(query: &Query, answer: Outgoing) {
     let key = query.key_expr().clone();
     let sent = match answer {
         Outgoing::Payload(bytes) => {
-            let sum = checksum([bytes.as_slice()].into_iter());
+            let sum = checksum(bytes.slices());
             query.reply(key, bytes).attachment(sum.to_vec()).wait()
         }
         Outgoing::Message(answer) => {

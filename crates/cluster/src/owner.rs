@@ -9,6 +9,7 @@
 //! (`mirror.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +19,9 @@ use forebay_space::{
     Result, Scope, SpaceInfo, View,
 };
 
+use bytes::Bytes;
 use forebay_tier::clock::realtime_ns;
+use zenoh::bytes::ZBytes;
 
 use crate::link::Outgoing;
 use crate::message::{
@@ -33,6 +36,8 @@ const SLICE: Duration = Duration::from_millis(200);
 pub const OPEN: &str = "open";
 /// Tier of a channel of files.
 const FILES: &str = "files";
+/// Smaller pieces of a payload are gathered.
+const SLICE_BYTES_MIN: usize = 32 << 10;
 /// No request waits longer.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Opening and joining a space that is there.
@@ -488,7 +493,7 @@ impl Served {
     }
 
     /// Bytes of the version that is held.
-    fn read(&self, version: u64, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+    fn read(&self, version: u64, offset: u64, bytes: u64) -> Result<ZBytes> {
         let held = lock(&self.held);
         let held = held.as_ref().filter(|held| held.version == version).ok_or_else(|| {
             Error::new(
@@ -575,7 +580,9 @@ impl Held {
         Ok(Held { version, views, bytes, records: records.iter().map(RecordText::from).collect() })
     }
 
-    fn part(&self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+    /// Bytes of the payload: large pieces as they lie in the pool, which stay there until they are sent; small ones
+    /// gathered, because each slice has a price.
+    fn part(&self, offset: u64, bytes: u64) -> Result<ZBytes> {
         let end = offset.checked_add(bytes).filter(|end| *end <= self.bytes && bytes <= PART_BYTES_MAX);
         let Some(end) = end else {
             return Err(malformed("the requested range is outside the version")
@@ -583,7 +590,7 @@ impl Held {
                 .with("bytes", bytes)
                 .with("version_bytes", self.bytes));
         };
-        let mut part = Vec::with_capacity(bytes as usize);
+        let (mut part, mut small) = (ZBytes::writer(), Vec::new());
         let first = self.views.partition_point(|(begin, _)| *begin <= offset).saturating_sub(1);
         for (begin, view) in &self.views[first.min(self.views.len())..] {
             if *begin >= end {
@@ -592,11 +599,33 @@ impl Held {
             let payload = view.bytes();
             let from = offset.max(*begin) - begin;
             let to = (end - begin).min(payload.len() as u64);
-            if from < to {
-                part.extend_from_slice(&payload[from as usize..to as usize]);
+            let range = from.min(to) as usize..to as usize;
+            if range.len() < SLICE_BYTES_MIN {
+                small.extend_from_slice(&payload[range]);
+                continue;
             }
+            if !small.is_empty() {
+                part.append(ZBytes::from(std::mem::take(&mut small)));
+            }
+            let slice = Slice { view: view.clone(), range };
+            part.append(ZBytes::from(Bytes::from_owner(slice)));
         }
-        Ok(part)
+        if !small.is_empty() {
+            part.append(ZBytes::from(small));
+        }
+        Ok(part.finish())
+    }
+}
+
+/// A part of a view that is sent.
+struct Slice {
+    view: View,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for Slice {
+    fn as_ref(&self) -> &[u8] {
+        &self.view.bytes()[self.range.clone()]
     }
 }
 
