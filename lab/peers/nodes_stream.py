@@ -77,9 +77,9 @@ class Agents:
 
     def __init__(self, name, *options):
         self.folder = SHARED / name
-        self.env = {**os.environ, "PATH": f"{ROOT / 'target/release'}:{os.environ['PATH']}", "FOREBAY_DIR": ""}
+        path = f"{ROOT / 'target/release'}:{os.environ['PATH']}"
         # Each node has its own /dev/shm.
-        self.env["FOREBAY_DIR"] = f"/dev/shm/{name}"
+        self.env = {**os.environ, "PATH": path, "FOREBAY_DIR": f"/dev/shm/{name}"}
         words = ["forebay", "agent", "start", "--job", name, "--nodes", "n0,n1", "--rendezvous", self.folder, *options]
         starting = [on(node, *words, "--node", node, env=self.env) for node in ("n0", "n1")]
         self.endpoints = [output(start).strip() for start in starting]
@@ -138,14 +138,13 @@ def streams(options, agents, secure):
     for turn in range(options.rounds):
         if has_iperf:
             found.setdefault("iperf3", []).append(iperf(2))
-        for label, shape in (("4 x 64 MiB", LARGE), ("10 000 x 2 KiB", SMALL)):
+        for label, shape, how_to_get in (("4 x 64 MiB", LARGE, "--into"), ("10 000 x 2 KiB", SMALL, "--many")):
             if options.quick:
                 shape = {**shape, "steps": 2, "warm": 1}
             for how, who in (("TLS", secure), ("plain TCP", agents)):
                 name = f"stream{turn}-{shape['objects']}"
-                many = ["--many"] if shape is SMALL or shape["objects"] > 4 else ["--into"]
                 rates = found.setdefault(f"{label}, forebay, {how}", [])
-                rates.append(rate(shape, "forebay_stream.py", name, who.env, *many))
+                rates.append(rate(shape, "forebay_stream.py", name, who.env, how_to_get))
             if has_sst:
                 contact = SHARED / f"sst{turn}-{shape['objects']}"
                 sst = found.setdefault(f"{label}, SST", [])

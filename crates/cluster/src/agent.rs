@@ -29,7 +29,7 @@ use crate::status::{MirrorStatus, ServedStatus, Status};
 const TICK: Duration = Duration::from_millis(20);
 /// It asks other nodes for a space so often.
 const FIND_EVERY: Duration = Duration::from_millis(100);
-/// No search takes longer.
+/// A search that takes longer is begun again.
 const SEARCH_MAX: Duration = Duration::from_secs(10);
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// The folder of the job has gone when it was not there for so long: file systems of the network have gaps.
@@ -106,8 +106,8 @@ impl Answering for Answers {
 struct Search {
     name: String,
     found: Result<Option<Mirror>>,
-    /// What is missing of parts that were found.
-    lacking: Option<String>,
+    /// Which ranks are missing where some were found.
+    incomplete: Option<String>,
 }
 
 /// A running agent.
@@ -258,13 +258,12 @@ impl Agent {
         let folder = &self.folder;
         let wanted = self.demands.current(|name| {
             folder.refuse(name, None);
-            folder.lack(name, None);
+            folder.note_incomplete(name, None);
         });
-        while let Ok(Search { name, found, lacking }) = self.searches.1.try_recv() {
-            if self.folder.lack(&name, lacking.as_deref()) {
-                if let Some(what) = lacking {
-                    eprintln!("forebay-agent: space {name}: {what}");
-                }
+        while let Ok(Search { name, found, incomplete }) = self.searches.1.try_recv() {
+            let is_new = self.folder.note_incomplete(&name, incomplete.as_deref());
+            if let Some(what) = incomplete.filter(|_| is_new) {
+                eprintln!("forebay-agent: space {name}: {what}");
             }
             self.take_found(name, found);
         }
@@ -323,15 +322,15 @@ impl Agent {
         let wanted: Vec<Claim> = readers.iter().map(Claim::of).collect();
         let (link, owner, done) = (self.link.clone(), self.owner.clone(), self.searches.0.clone());
         std::thread::spawn(move || {
-            let (found, lacking) = match find(&link, &owner, &others, &name, &wanted) {
+            let (found, incomplete) = match find(&link, &owner, &others, &name, &wanted) {
                 Ok(Outcome::At(sources)) if ended != Some(identities(&sources)) => {
                     (Mirror::begin(&link, &owner, &name, &sources, before.as_deref()).map(Some), None)
                 }
-                Ok(Outcome::Lacking(what)) => (Ok(None), Some(what)),
+                Ok(Outcome::Incomplete(what)) => (Ok(None), Some(what)),
                 Ok(_) => (Ok(None), None),
                 Err(e) => (Err(e), None),
             };
-            let _ = done.send(Search { name, found, lacking });
+            let _ = done.send(Search { name, found, incomplete });
         });
     }
 

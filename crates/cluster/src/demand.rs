@@ -9,11 +9,11 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_space::{check_short, destroy, glance, make_root, Error, Kind, Result, Wanted};
 use forebay_space::{
-    AGENT_FOLDER, AGENT_LOCK_FILE, LACKING_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER,
+    AGENT_FOLDER, AGENT_LOCK_FILE, INCOMPLETE_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER,
 };
 use rustix::fs::{flock, FlockOperation};
 
@@ -23,6 +23,8 @@ use crate::message::CLAIMS_MAX;
 const MIRRORS_FOLDER: &str = "mirrors";
 /// A demand that was not renewed for so many times as it should be is over.
 const MISSED_MAX: u32 = 3;
+/// Another agent has the lock for longer.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
 /// Demands that are looked after at a time.
 const DEMANDS_MAX: usize = 256;
 
@@ -46,14 +48,14 @@ impl AgentFolder {
         let lock =
             options.write(true).create(true).truncate(false).mode(0o600).open(path.join(AGENT_LOCK_FILE));
         let lock = lock.map_err(failed)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        take_lock(&lock).map_err(|_| {
             Error::new(Kind::NameInUse, "another agent already serves the spaces of this node")
                 .with("folder", path.display())
                 .hint("a directory of spaces has one agent: stop the other agent, or set FOREBAY_DIR for this job")
         })?;
         let folder = AgentFolder { path: path.clone(), _lock: lock };
         folder.remove_left_behind();
-        for name in [REFUSED_FOLDER, LACKING_FOLDER, MIRRORS_FOLDER, WANTED_FOLDER] {
+        for name in [REFUSED_FOLDER, INCOMPLETE_FOLDER, MIRRORS_FOLDER, WANTED_FOLDER] {
             make_folder(&folder.path.join(name)).map_err(failed)?;
         }
         Ok(folder)
@@ -77,7 +79,7 @@ impl AgentFolder {
                 _ => {}
             }
         }
-        for folder in [WANTED_FOLDER, REFUSED_FOLDER, LACKING_FOLDER, MIRRORS_FOLDER] {
+        for folder in [WANTED_FOLDER, REFUSED_FOLDER, INCOMPLETE_FOLDER, MIRRORS_FOLDER] {
             let _ = fs::remove_dir_all(self.path.join(folder));
         }
     }
@@ -100,9 +102,9 @@ impl AgentFolder {
         self.say(REFUSED_FOLDER, name, why)
     }
 
-    /// Says what is lacking of a space that was found; None: nothing. Whether that is new.
-    pub fn lack(&self, name: &str, what: Option<&str>) -> bool {
-        self.say(LACKING_FOLDER, name, what)
+    /// Says which ranks of the writers of a space are missing; None: none. Whether that is new.
+    pub fn note_incomplete(&self, name: &str, what: Option<&str>) -> bool {
+        self.say(INCOMPLETE_FOLDER, name, what)
     }
 
     fn say(&self, folder: &str, name: &str, why: Option<&str>) -> bool {
@@ -131,6 +133,17 @@ impl Drop for AgentFolder {
         let _ = fs::remove_dir_all(&self.path);
         // The root of short names, if nothing else is in it.
         let _ = self.path.parent().map(fs::remove_dir);
+    }
+}
+
+/// Takes the lock; that of a program that looks whether there is an agent is there for microseconds.
+fn take_lock(lock: &File) -> rustix::io::Result<()> {
+    let deadline = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            taken => return taken,
+        }
     }
 }
 

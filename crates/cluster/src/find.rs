@@ -24,8 +24,8 @@ pub type Source = (String, Found);
 pub enum Outcome {
     /// No node has writers.
     Nothing,
-    /// Parts were found that make up no group yet, and what is missing.
-    Lacking(String),
+    /// Some ranks were found; which ones, and which are missing.
+    Incomplete(String),
     /// The nodes that have the writers.
     At(Vec<Source>),
 }
@@ -84,19 +84,19 @@ fn choose(name: &str, found: Vec<Source>, elapsed: Duration) -> Result<Outcome> 
     let (parts, wholes): (Vec<Source>, Vec<Source>) =
         found.into_iter().partition(|(_, found)| found.part.is_some());
     let mut candidates: Vec<Vec<Source>> = wholes.into_iter().map(|whole| vec![whole]).collect();
-    let mut lacking = None;
+    let mut incomplete = None;
     match join(name, parts, elapsed)? {
         Outcome::At(joined) => candidates.push(joined),
-        Outcome::Lacking(what) => lacking = Some(what),
+        Outcome::Incomplete(what) => incomplete = Some(what),
         Outcome::Nothing => {}
     }
     if candidates.iter().any(|sources| sources.iter().any(is_open)) {
         candidates.retain(|sources| sources.iter().any(is_open));
     }
     match candidates.len() {
-        0 | 1 => Ok(match (candidates.pop(), lacking) {
+        0 | 1 => Ok(match (candidates.pop(), incomplete) {
             (Some(sources), _) => Outcome::At(sources),
-            (None, Some(what)) => Outcome::Lacking(what),
+            (None, Some(what)) => Outcome::Incomplete(what),
             (None, None) => Outcome::Nothing,
         }),
         _ => {
@@ -162,15 +162,15 @@ fn join(name: &str, mut parts: Vec<Source>, elapsed: Duration) -> Result<Outcome
     }
     Ok(match ranks.iter().copied().eq(0..last.size) {
         true => Outcome::At(parts),
-        false => Outcome::Lacking(lacking(&parts, &others, &ranks, last.size)),
+        false => Outcome::Incomplete(found_ranks(&parts, &others, &ranks, last.size)),
     })
 }
 
-/// Numbers in a text.
+/// Ranks that a text lists.
 const LISTED: usize = 8;
 
 /// What was found, and what is missing.
-fn lacking(parts: &[Source], others: &[Source], ranks: &[u32], size: u32) -> String {
+fn found_ranks(parts: &[Source], others: &[Source], ranks: &[u32], size: u32) -> String {
     let list = |numbers: &mut dyn Iterator<Item = u32>| {
         let mut all: Vec<String> = numbers.take(LISTED + 1).map(|number| number.to_string()).collect();
         if all.len() > LISTED {
@@ -179,12 +179,12 @@ fn lacking(parts: &[Source], others: &[Source], ranks: &[u32], size: u32) -> Str
         all.join(", ")
     };
     let here = |source: &Source| {
-        format!("node {} has ranks {}", source.0, list(&mut part_of(source).ranks.iter().copied()))
+        format!("node {}: ranks {}", source.0, list(&mut part_of(source).ranks.iter().copied()))
     };
     let mut all: Vec<String> = parts.iter().map(here).collect();
     let missing = list(&mut (0..size).filter(|rank| ranks.binary_search(rank).is_err()));
     all.push(format!("missing of {size}: {missing}"));
-    all.extend(others.iter().map(|(node, _)| format!("node {node} has those of another run")));
+    all.extend(others.iter().map(|(node, _)| format!("node {node}: ranks of another run")));
     all.join("; ")
 }
 
@@ -216,7 +216,7 @@ mod tests {
     fn nodes(found: Vec<Source>) -> Option<Vec<String>> {
         match search(found).unwrap() {
             Outcome::At(sources) => Some(sources.into_iter().map(|(node, _)| node).collect()),
-            Outcome::Lacking(_) | Outcome::Nothing => None,
+            Outcome::Incomplete(_) | Outcome::Nothing => None,
         }
     }
 
@@ -297,8 +297,8 @@ mod tests {
     #[test]
     fn what_is_missing_is_said() {
         let outcome = search(vec![part("a", &[0, 2], 10, None), part("b", &[1, 3], 60, Some(11))]).unwrap();
-        let Outcome::Lacking(what) = outcome else { panic!("{outcome:?}") };
-        assert_eq!(what, "node a has ranks 0, 2; missing of 4: 1, 3; node b has those of another run");
+        let Outcome::Incomplete(what) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(what, "node a: ranks 0, 2; missing of 4: 1, 3; node b: ranks of another run");
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub enum Ask {
         /// Its identity, as it was found.
         uuid: String,
     },
-    /// Waits for a version, and releases all before it.
+    /// Waits for a version, and releases all before it; or looks whether there will be one.
     Next {
         /// The mirror.
         mirror: String,
@@ -68,6 +68,9 @@ pub enum Ask {
         version: u64,
         /// How long to wait, at most.
         wait_ms: u64,
+        /// Nothing is released or held.
+        #[serde(default)]
+        peek: bool,
     },
     /// Bytes of a version: of the payloads of its records one behind the other, in the order of the list. The answer is
     /// no JSON.
@@ -472,7 +475,7 @@ mod tests {
 
     #[test]
     fn requests_are_read_as_they_were_written() {
-        let bytes = request(Ask::Next { mirror: "m".into(), version: 7, wait_ms: 100 });
+        let bytes = request(Ask::Next { mirror: "m".into(), version: 7, wait_ms: 100, peek: false });
         let read = read_request(&bytes).unwrap();
         assert!(matches!(read.ask, Ask::Next { version: 7, wait_ms: 100, .. }), "{read:?}");
         assert_eq!((read.node.as_str(), read.incarnation), ("n1", 1));

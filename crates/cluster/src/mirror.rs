@@ -266,7 +266,10 @@ impl Copying {
     /// Opens the space at its owners, and makes the copy: what it is made like, its writers, its identity.
     fn begin(&mut self, sources: &[Source], before: Option<&str>) -> Result<(Opened, Vec<Writer>, String)> {
         let mut all: Option<Opened> = None;
-        for (node, found) in sources {
+        // This node last: it answers at once, and the others meanwhile.
+        let is_own = |source: &&Source| self.link.is_own(&source.0);
+        let (own, others): (Vec<&Source>, Vec<&Source>) = sources.iter().partition(is_own);
+        for (node, found) in others.into_iter().chain(own) {
             let losses = self.link.peers.losses(node);
             let (mirror, name, uuid) = (self.mirror.clone(), found.name.clone(), found.uuid.clone());
             // Before it is asked: where the answer is lost it may be open all the same.
@@ -402,12 +405,13 @@ impl Copying {
     /// Copies versions until there are no more.
     fn copy(&self, writers: &mut [Writer], opened: &Opened, ranks: &ReaderRanks) -> Ending {
         let mut version = opened.oldest;
+        let mut answers: Vec<Option<Next>> = self.owners.iter().map(|_| None).collect();
         loop {
             // What no rank waits for is not to hold up the owners' writers.
             if self.shared.is_unused() {
                 return Ending::Unused;
             }
-            let next = match self.next(version) {
+            let next = match self.next(version, &mut answers) {
                 Ok(Some(next)) => next,
                 Ok(None) => return Ending::Stopped,
                 Err(e) => return Ending::Failed(sentence(&e)),
@@ -441,16 +445,16 @@ impl Copying {
         }
     }
 
-    /// Asks all owners for a version; None: the mirror is to end.
-    fn next(&self, version: u64) -> Result<Option<All>> {
+    /// Asks for a version; None: the mirror is to end. `answers` has what owners said of it before.
+    fn next(&self, version: u64, answers: &mut [Option<Next>]) -> Result<Option<All>> {
         let mut tries = 0;
         loop {
             if self.is_stopping() {
                 return Ok(None);
             }
             self.check_lost()?;
-            match self.ask_next(version) {
-                Ok(answers) => return Ok(Some(self.all_of(version, answers))),
+            match self.ask_next(version, answers) {
+                Ok(()) => return Ok(Some(self.all_of(version, answers))),
                 // That it is gone is known a moment later.
                 Err(e)
                     if matches!(e.kind(), Kind::PeerMissing | Kind::TimedOut | Kind::TooMany)
@@ -467,55 +471,72 @@ impl Copying {
         }
     }
 
-    /// The answers of all owners, which wait at the same time.
-    fn ask_next(&self, version: u64) -> Result<Vec<Next>> {
+    /// Asks the owners that have not answered yet, which wait at the same time; and those that have the version whether
+    /// their writers still live.
+    fn ask_next(&self, version: u64, answers: &mut [Option<Next>]) -> Result<()> {
         let is_alone = self.owners.len() == 1 && !self.link.is_own(&self.owners[0].node);
         let wait = if is_alone { NEXT_WAIT } else { EACH_NEXT_WAIT };
         let within = wait + ANSWER_TIMEOUT;
-        let begin = |owned: &Owned| {
-            let wait_ms = wait.as_millis() as u64;
-            self.link.begin(&owned.node, Ask::Next { mirror: self.mirror.clone(), version, wait_ms }, within)
+        let ask = |(owned, answer): (&Owned, &Option<Next>)| {
+            let mirror = self.mirror.clone();
+            let ask = match answer {
+                None => Ask::Next { mirror, version, wait_ms: wait.as_millis() as u64, peek: false },
+                Some(Next::Version(_)) => Ask::Next { mirror, version: version + 1, wait_ms: 0, peek: true },
+                Some(_) => return None,
+            };
+            Some(self.link.begin(&owned.node, ask, within))
         };
-        // This node answers before `begin` returns.
-        let is_own = |owned: &&Owned| self.link.is_own(&owned.node);
-        let others: Vec<_> = self.owners.iter().filter(|owned| !is_own(owned)).map(begin).collect();
-        let own: Vec<_> = self.owners.iter().filter(is_own).map(begin).collect();
-        let (mut others, mut own) = (others.into_iter(), own.into_iter());
-        let mut answers = Vec::with_capacity(self.owners.len());
-        for owned in &self.owners {
-            let pending = if is_own(&owned) { own.next() } else { others.next() };
-            match pending.expect("each was asked")?.answer(&owned.node, within)? {
-                Answer::Next(next) => answers.push(next),
-                other => return Err(malformed(&format!("a version was asked for, and not {other:?}"))),
-            }
-        }
-        Ok(answers)
-    }
-
-    /// What the answers of all owners mean together: a version is there when all have it.
-    fn all_of(&self, version: u64, answers: Vec<Next>) -> All {
-        let (mut versions, mut attributes, mut ended, mut ago_ns) =
-            (Vec::new(), Attributes::new(), 0, u64::MAX);
-        let mut is_waiting = false;
-        for (owned, next) in self.owners.iter().zip(answers) {
-            match next {
-                Next::Died(text) => return All::Failed(format!("on node {}: {text}", owned.node)),
-                Next::Dropped { oldest } => return All::Dropped { node: owned.node.clone(), oldest },
-                Next::Waiting => is_waiting = true,
-                Next::Version(version) => versions.push(version),
-                Next::End { attributes: own, ended_ago_ns } => {
-                    attributes.extend(self.news(owned, &own));
-                    (ended, ago_ns) = (ended + 1, ago_ns.min(ended_ago_ns));
+        // This node, the last one, answers before `begin` returns.
+        let asked: Vec<_> = self.owners.iter().zip(answers.iter()).map(ask).collect();
+        for ((owned, asked), answer) in self.owners.iter().zip(asked).zip(answers) {
+            let Some(asked) = asked else { continue };
+            match (asked?.answer(&owned.node, within)?, &answer) {
+                (Answer::Next(Next::Waiting), _) => {}
+                (Answer::Next(next), None) | (Answer::Next(next @ Next::Died(_)), _) => *answer = Some(next),
+                (Answer::Next(_), Some(_)) => {}
+                (other, _) => {
+                    return Err(malformed(&format!("a version was asked for, and not {other:?}")));
                 }
             }
         }
-        match (is_waiting, ended, versions.len()) {
-            (_, ended, there) if ended > 0 && there > 0 => All::Failed(format!(
-                "the writers of some nodes closed before version {version}, which others have put"
-            )),
-            (false, 0, _) => All::Versions(versions),
-            (false, _, _) => All::Ended { attributes, ago_ns },
-            (true, _, _) => All::Waiting,
+        Ok(())
+    }
+
+    /// What the answers of all owners mean together: a version is there when all have it.
+    fn all_of(&self, version: u64, answers: &mut [Option<Next>]) -> All {
+        for (owned, answer) in self.owners.iter().zip(answers.iter()) {
+            match answer {
+                Some(Next::Died(text)) => return All::Failed(format!("on node {}: {text}", owned.node)),
+                Some(Next::Dropped { oldest }) => {
+                    return All::Dropped { node: owned.node.clone(), oldest: *oldest }
+                }
+                _ => {}
+            }
+        }
+        let count = |is: fn(&Next) -> bool| answers.iter().flatten().filter(|next| is(next)).count();
+        let there = count(|next| matches!(next, Next::Version(_)));
+        let ended = count(|next| matches!(next, Next::End { .. }));
+        if there > 0 && ended > 0 {
+            let text = "the writers of some nodes closed before version";
+            return All::Failed(format!("{text} {version}, which others have put"));
+        }
+        if there + ended < answers.len() {
+            return All::Waiting;
+        }
+        let (mut versions, mut attributes, mut ago_ns) = (Vec::new(), Attributes::new(), u64::MAX);
+        for (owned, answer) in self.owners.iter().zip(answers) {
+            match answer.take() {
+                Some(Next::Version(version)) => versions.push(version),
+                Some(Next::End { attributes: own, ended_ago_ns }) => {
+                    attributes.extend(self.news(owned, &own));
+                    ago_ns = ago_ns.min(ended_ago_ns);
+                }
+                _ => {}
+            }
+        }
+        match ended {
+            0 => All::Versions(versions),
+            _ => All::Ended { attributes, ago_ns },
         }
     }
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_space::{
-    glance, leave_reader_group, part_name, without_part, Error, Kind, OpenOptions, Reader, ReaderRanks,
+    glance, leave_reader_group, part_name, without_part, Error, Hold, Kind, OpenOptions, Reader, ReaderRanks,
     Result, Scope, SpaceInfo, View,
 };
 
@@ -65,9 +65,8 @@ struct Served {
     observing: Mutex<Observing>,
     ranks: ReaderRanks,
     held: Mutex<Option<Held>>,
-    /// Keeps all versions until the first one is held: readers of this node may read and release them faster than the
-    /// mirror begins.
-    placeholder: Mutex<Option<Placeholder>>,
+    /// All versions, until the first one is held.
+    kept: Mutex<Option<Hold>>,
     stand_ins: Mutex<BTreeMap<(String, u32), StandIn>>,
     /// Ranks that have left their group for good.
     left: Mutex<BTreeSet<(String, u32)>>,
@@ -152,9 +151,9 @@ impl Owner {
         match ask {
             Ask::Find { name, wanted } => self.find(&name, &wanted).map(Answer::Found),
             Ask::Open { mirror, name, uuid } => self.open(node, mirror, &name, &uuid).map(Answer::Opened),
-            Ask::Next { mirror, version, wait_ms } => {
+            Ask::Next { mirror, version, wait_ms, peek } => {
                 let wait = Duration::from_millis(wait_ms).min(WAIT_MAX);
-                self.of(&mirror)?.next(version, wait, &self.is_ending).map(Answer::Next)
+                self.of(&mirror)?.next(version, wait, peek, &self.is_ending).map(Answer::Next)
             }
             Ask::Readers { mirror, ranks } => {
                 let served = self.of(&mirror)?;
@@ -270,19 +269,17 @@ impl Owner {
             scope: Scope::Node,
             ..OpenOptions::default()
         };
-        let mut observer = Reader::open(name, &options)?;
-        let placeholder = Placeholder::join(name, node)?;
-        let (oldest, held) = hold_oldest(&mut observer)?;
+        let observer = Reader::open(name, &options)?;
+        let (oldest, kept) = keep_oldest(&observer)?;
         let opened = opened(&info, oldest, &self.node)?;
-        let placeholder = Mutex::new(placeholder.filter(|_| held.is_none()));
         let served = Served {
             name: name.to_string(),
             uuid: uuid.to_string(),
             node: node.to_string(),
             observing: Mutex::new(Observing::At(Box::new(observer))),
             ranks: ReaderRanks::open(name)?,
-            held: Mutex::new(held),
-            placeholder,
+            held: Mutex::default(),
+            kept: Mutex::new(Some(kept)),
             stand_ins: Mutex::default(),
             left: Mutex::default(),
             is_over: AtomicBool::new(false),
@@ -358,48 +355,14 @@ impl Seen {
     }
 }
 
-/// A reader of a group of its own, which releases nothing, and leaves for good.
-struct Placeholder(Option<Reader>);
-
-impl Placeholder {
-    /// For a mirror of `node`; None while a mirror that is over has one.
-    fn join(name: &str, node: &str) -> Result<Option<Placeholder>> {
-        let options = OpenOptions {
-            rank: Some(0),
-            size: Some(1),
-            component: Some(stand_in_name("agent", node)),
-            timeout: OPEN_TIMEOUT,
-            scope: Scope::Node,
-            ..OpenOptions::default()
-        };
-        match Reader::stand_in(name, &options, &stand_in_name("mirror", node), None) {
-            Err(e) if e.kind() == Kind::NameInUse => Ok(None),
-            reader => Ok(Some(Placeholder(Some(reader?)))),
-        }
-    }
-}
-
-impl Drop for Placeholder {
-    fn drop(&mut self) {
-        // A space that has gone needs none.
-        let _ = self.0.take().map(Reader::leave);
-    }
-}
-
-/// The oldest version, held so that it is there when it is asked for first; None where there is no version yet.
-fn hold_oldest(observer: &mut Reader) -> Result<(u64, Option<Held>)> {
-    let deadline = Instant::now() + OPEN_TIMEOUT;
+/// The oldest version, kept so that it and all after it are there when they are asked for: readers of this node may
+/// read and release them faster than a mirror begins. It need not be there yet.
+fn keep_oldest(observer: &Reader) -> Result<(u64, Hold)> {
     loop {
-        let there = observer.versions()?;
-        if there.is_empty() {
-            return Ok((there.start, None));
-        }
-        match observer.open_version(there.start) {
-            Ok(mut opened) => return Ok((there.start, Some(Held::of(&mut opened, there.start)?))),
-            // Dropped meanwhile, or the next one is.
-            Err(e) if matches!(e.kind(), Kind::VersionGone | Kind::TimedOut) && Instant::now() < deadline => {
-            }
-            Err(e) => return Err(e),
+        let oldest = observer.versions()?.start;
+        // Dropped meanwhile, or the next one is.
+        if let Some(kept) = observer.keep_from(oldest)? {
+            return Ok((oldest, kept));
         }
     }
 }
@@ -430,8 +393,8 @@ fn opened(info: &SpaceInfo, oldest: u64, node: &str) -> Result<Opened> {
 
 impl Served {
     /// Waits for a version, and holds it. What was held is released then, and not before: of what comes next nothing is
-    /// dropped meanwhile.
-    fn next(&self, version: u64, wait: Duration, is_ending: &AtomicBool) -> Result<Next> {
+    /// dropped meanwhile. A `peek` says only how it stands, and changes nothing.
+    fn next(&self, version: u64, wait: Duration, peek: bool, is_ending: &AtomicBool) -> Result<Next> {
         let deadline = Instant::now() + wait;
         let mut observing = lock(&self.observing);
         let observer = match &mut *observing {
@@ -448,6 +411,7 @@ impl Served {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             match observer.wait(version, Some(left.min(SLICE))) {
+                Ok(()) if peek => return Ok(Next::Waiting),
                 Ok(()) => return self.hold(observer, version),
                 Err(e) if e.kind() == Kind::TimedOut && left.is_zero() => return Ok(Next::Waiting),
                 Err(e) if e.kind() == Kind::TimedOut => {}
@@ -469,8 +433,11 @@ impl Served {
                 Err(e) => return Err(e),
             }
         };
+        if peek {
+            return Ok(next);
+        }
         *lock(&self.held) = None;
-        *lock(&self.placeholder) = None;
+        *lock(&self.kept) = None;
         *observing = Observing::Over(next.clone());
         Ok(next)
     }
@@ -486,7 +453,7 @@ impl Served {
                 opened => opened?,
             };
             *held = Some(Held::of(&mut opened, version)?);
-            *lock(&self.placeholder) = None;
+            *lock(&self.kept) = None;
         }
         let records = held.as_ref().expect("it is held").records.clone();
         Ok(Next::Version(Version { records, attributes }))
@@ -556,7 +523,7 @@ impl Served {
         self.is_over.store(true, Relaxed);
         lock(&self.stand_ins).clear();
         *lock(&self.held) = None;
-        *lock(&self.placeholder) = None;
+        *lock(&self.kept) = None;
     }
 }
 
@@ -683,5 +650,128 @@ impl StandIn {
                 Err(_) => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_space::{Dtype, Piece, Writer};
+
+    fn options() -> OpenOptions {
+        OpenOptions {
+            rank: Some(0),
+            size: Some(1),
+            component: Some("test".into()),
+            quota_bytes: Some(8 << 20),
+            timeout: Duration::from_secs(60),
+            ..OpenOptions::default()
+        }
+    }
+
+    fn put(writer: &mut Writer, name: &str, data: &[u8]) {
+        let shape = [data.len() as u64];
+        let piece = Piece { name, dtype: Dtype::U8, shape: &shape, start: &[0], count: &shape };
+        let mut reservation = writer.reserve_record(&piece).unwrap();
+        reservation.as_mut_slice().copy_from_slice(data);
+        writer.commit(reservation).unwrap();
+    }
+
+    fn space() -> (tempfile::TempDir, String) {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/heat", root.path().display());
+        (root, name)
+    }
+
+    /// A mirror of the space for node `b`.
+    fn open(owner: &Owner, name: &str) -> Opened {
+        let uuid = glance(name).unwrap().uuid;
+        owner.open("b", "mirror".into(), name, &uuid).unwrap()
+    }
+
+    fn next(owner: &Owner, version: u64, peek: bool) -> Next {
+        let wait = Duration::from_millis(50);
+        owner.of("mirror").unwrap().next(version, wait, peek, &AtomicBool::new(false)).unwrap()
+    }
+
+    #[test]
+    fn what_readers_of_the_node_release_stays_until_the_mirror_has_asked_for_it() {
+        let (_root, name) = space();
+        let mut writer = Writer::open(&name, &options()).unwrap();
+        let owner = Owner::new("a");
+        assert_eq!(open(&owner, &name).oldest, 0);
+        let mut reader = Reader::open(&name, &options()).unwrap();
+        for version in 0..3u8 {
+            writer.begin_step().unwrap();
+            put(&mut writer, "x", &[version; 100]);
+            writer.end_step().unwrap();
+            reader.begin_step(None).unwrap();
+            reader.end_step().unwrap();
+        }
+        for version in 0..3 {
+            assert!(matches!(next(&owner, version, false), Next::Version(_)), "version {version}");
+        }
+    }
+
+    #[test]
+    fn a_mirror_is_no_reader_before_ranks_read_it() {
+        let (_root, name) = space();
+        let mut writer = Writer::open(&name, &options()).unwrap();
+        let owner = Owner::new("a");
+        open(&owner, &name);
+        for version in 0..3 {
+            writer.begin_step().unwrap();
+            put(&mut writer, "x", &[7; 100]);
+            writer.end_step().unwrap();
+            assert!(matches!(next(&owner, version, false), Next::Version(_)));
+        }
+        owner.answer_in_words("b", Ask::Close { mirror: "mirror".into() }).unwrap();
+        // Before any reader came everything is kept.
+        let info = glance(&name).unwrap();
+        assert_eq!((info.versions_oldest, info.versions_complete, info.readers.len()), (0, 3, 0));
+    }
+
+    #[test]
+    fn a_peek_tells_of_death_and_changes_nothing() {
+        let (_root, name) = space();
+        let mut writer = Writer::open(&name, &options()).unwrap();
+        let owner = Owner::new("a");
+        open(&owner, &name);
+        writer.begin_step().unwrap();
+        put(&mut writer, "x", &[7; 100]);
+        writer.end_step().unwrap();
+        assert!(matches!(next(&owner, 0, false), Next::Version(_)));
+        assert!(matches!(next(&owner, 1, true), Next::Waiting));
+        writer.abandon();
+        assert!(matches!(next(&owner, 1, true), Next::Died(_)));
+        let part = owner.of("mirror").unwrap().read(0, 0, 100).unwrap();
+        assert_eq!(part.to_bytes()[..], [7; 100], "it is still held");
+    }
+
+    #[test]
+    fn parts_of_a_payload_are_its_bytes_wherever_they_begin_and_end() {
+        let (_root, name) = space();
+        let mut writer = Writer::open(&name, &options()).unwrap();
+        let owner = Owner::new("a");
+        open(&owner, &name);
+        writer.begin_step().unwrap();
+        let mut all = Vec::new();
+        // Pieces that are sent as they lie, pieces that are gathered, and empty ones.
+        for (index, bytes) in [10, 40_000, 0, 32 << 10, 7, 9, 100_000, 1].into_iter().enumerate() {
+            let data: Vec<u8> = (0..bytes).map(|at: usize| (at * 31 + index) as u8).collect();
+            put(&mut writer, &format!("x{index}"), &data);
+            all.extend(data);
+        }
+        writer.end_step().unwrap();
+        assert!(matches!(next(&owner, 0, false), Next::Version(_)));
+        let served = owner.of("mirror").unwrap();
+        for begin in [0, 1, 10, 9_999, 40_009, 40_010, 72_778, 72_794] {
+            for bytes in [0, 1, 33_000, 80_000, all.len() - begin] {
+                let bytes = bytes.min(all.len() - begin);
+                let part = served.read(0, begin as u64, bytes as u64).unwrap();
+                assert_eq!(part.to_bytes()[..], all[begin..begin + bytes], "{begin} {bytes}");
+            }
+        }
+        served.read(0, 0, all.len() as u64 + 1).unwrap_err();
     }
 }

@@ -7,7 +7,7 @@
 //! Guarantees: half a pair is an error, never a guess; a Slurm batch script itself, or the shell of an
 //! interactive step, is 0 of 1 although its environment holds a `SLURM_PROCID`. Of a group on several
 //! nodes it is known ([`Spread`]); with the scope `node` rank and size count this node's processes.
-//! Inside `forebay run` (`FOREBAY_RUN`), which starts ranks on its own node only, that is not asked. There
+//! Inside `forebay run` (`FOREBAY_RUN`), which starts ranks on its own node only, no launcher is asked for it. There
 //! `FOREBAY_RANK` numbers the processes of a component, and a launcher that numbers this process otherwise was
 //! started by one of them: an error, because nothing says which of the two the program means. Not here: MPI
 //! itself; a communicator's rank and size come as explicit arguments.
@@ -216,8 +216,7 @@ pub fn launch_across_nodes(lookup: Lookup<'_>) -> Option<String> {
 
 fn several_nodes(message: &str) -> Error {
     Error::new(Kind::SeveralNodes, message).hint(
-        "start an agent on each node (`forebay agent start`), or open with scope=\"node\" (FOREBAY_SCOPE=node) to \
-         couple the processes of each node by themselves",
+        "open with scope=\"node\" (or FOREBAY_SCOPE=node) to couple the processes of each node by themselves",
     )
 }
 

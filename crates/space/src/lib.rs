@@ -71,12 +71,14 @@ pub use open::existing::mechanism_of;
 pub use part::{part_name, without_part, Part};
 #[doc(hidden)]
 pub use place::demand::{
-    Wanted, AGENT_FOLDER, AGENT_LOCK_FILE, LACKING_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER,
+    Wanted, AGENT_FOLDER, AGENT_LOCK_FILE, INCOMPLETE_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER,
 };
 pub use place::name::{check_short, make_root, root, root_path};
 pub use reader::backing::VersionBacking;
 #[doc(hidden)]
 pub use reader::records::Record;
+#[doc(hidden)]
+pub use reader::Hold;
 pub use reader::{Reader, Subscription};
 pub use stats::Stats;
 pub use upkeep::clean::{clean, destroy, remove_leftovers};

@@ -47,10 +47,6 @@ pub(crate) struct WriterOfPart {
     local: u32,
     /// Writers of the part.
     here: u32,
-    /// The launch; 0: its launcher does not say it.
-    launch: u64,
-    /// How often this process has opened the space to write, this time included.
-    opened: u64,
 }
 
 impl WriterOfPart {
@@ -69,11 +65,11 @@ impl WriterOfPart {
         let Some((local, here)) = local else {
             return Err(Error::new(
                 Kind::SeveralNodes,
-                format!("which writers of space {name} are on this node is not known"),
+                format!("cannot determine which writers of space {name} run on this node"),
             )
             .hint(
-                "set FOREBAY_RANK, FOREBAY_SIZE, FOREBAY_LOCAL_RANK and FOREBAY_LOCAL_SIZE; ranks of a communicator \
-                 other than MPI_COMM_WORLD need it",
+                "set FOREBAY_RANK, FOREBAY_SIZE, FOREBAY_LOCAL_RANK and FOREBAY_LOCAL_SIZE for each rank; required \
+                 with a communicator other than MPI_COMM_WORLD",
             ));
         };
         if options.mode == Mode::Append {
@@ -89,8 +85,7 @@ impl WriterOfPart {
             .hint("let one rank of each node, or of some nodes, write for the others"));
         }
         check_short(&part_name(name))?;
-        let (launch, opened) = (launch_token(), times_opened(name, 0) + 1);
-        Ok(Some(WriterOfPart { name: name.to_string(), rank, size, local, here, launch, opened }))
+        Ok(Some(WriterOfPart { name: name.to_string(), rank, size, local, here }))
     }
 
     /// The options with which its part is opened.
@@ -98,16 +93,15 @@ impl WriterOfPart {
         OpenOptions { rank: Some(self.local), size: Some(self.here), ..options }
     }
 
-    /// It has opened its part.
-    pub fn note_opened(&self) {
-        times_opened(&self.name, 1);
+    /// Its attribute of the part that it has just opened: which rank it is, and of which run.
+    pub fn attribute(&self) -> (String, Attribute) {
+        self.attribute_of(launch_token(), count_open(&self.name))
     }
 
-    /// What is to be said of it in the attributes of the part.
-    pub fn attribute(&self) -> (String, Attribute) {
+    fn attribute_of(&self, launch: u64, opened: u64) -> (String, Attribute) {
         let numbers = [self.rank, self.size, self.here].map(i64::from);
         // Bit for bit: an attribute has no unsigned numbers.
-        let run = [self.launch, self.opened].map(|number| number as i64);
+        let run = [launch, opened].map(|number| number as i64);
         (format!("{KEY_PREFIX}{}", self.local), Attribute::Ints([&numbers[..], &run].concat()))
     }
 }
@@ -121,13 +115,13 @@ fn launch_token() -> u64 {
     })
 }
 
-/// How often this process has opened a part of this name, with `more` times. A program that opens the space for each of
-/// several runs does so on all nodes.
-fn times_opened(name: &str, more: u64) -> u64 {
+/// How often this process has opened the part of this name, this time included. A program that opens the space for each
+/// of several runs does so on all nodes.
+fn count_open(name: &str) -> u64 {
     static OPENED: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let count = opened.entry(name.to_string()).or_default();
-    *count += more;
+    *count += 1;
     *count
 }
 
@@ -145,10 +139,15 @@ pub(crate) fn not_continued(name: &str) -> Error {
 /// # Errors
 /// [`Kind::SeveralNodes`].
 pub(crate) fn check_agent(name: &str, options: &OpenOptions, spread: Spread) -> Result<()> {
-    let is_short = options.channel == Mechanism::Space && !is_path(&options.place(name));
-    match is_short && agent_serves() {
-        true => Ok(()),
-        false => spread.check_one_node(),
+    let is_short = || options.channel == Mechanism::Space && !is_path(&options.place(name));
+    match spread {
+        Spread::SeveralNodes { .. } if is_short() && agent_serves() => Ok(()),
+        spread => spread.check_one_node().map_err(|e| {
+            e.hint(
+                "start an agent on each node (`forebay agent start`), or open with scope=\"node\" \
+                 (FOREBAY_SCOPE=node) to couple the processes of each node by themselves",
+            )
+        }),
     }
 }
 
@@ -199,28 +198,22 @@ mod tests {
 
     #[test]
     fn a_part_is_known_once_all_of_its_writers_have_said_who_they_are() {
-        let writer = |local, rank, opened| WriterOfPart {
-            name: "heat".into(),
-            rank,
-            size: 4,
-            local,
-            here: 2,
-            launch: u64::MAX,
-            opened,
+        let attribute = |local, rank, opened| {
+            WriterOfPart { name: "heat".into(), rank, size: 4, local, here: 2 }.attribute_of(u64::MAX, opened)
         };
         let mut attributes = BTreeMap::from([("units".to_string(), Attribute::Text("K".into()))]);
         assert_eq!(Part::of(&attributes), None);
-        attributes.extend([writer(0, 1, 2).attribute()]);
+        attributes.extend([attribute(0, 1, 2)]);
         assert_eq!(Part::of(&attributes), None);
-        attributes.extend([writer(1, 3, 2).attribute()]);
+        attributes.extend([attribute(1, 3, 2)]);
         assert_eq!(
             Part::of(&attributes),
             Some(Part { size: 4, ranks: vec![1, 3], launch: u64::MAX, opened: 2 })
         );
         assert_eq!(without_part(attributes.clone()).len(), 1);
-        attributes.extend([writer(1, 4, 2).attribute()]);
+        attributes.extend([attribute(1, 4, 2)]);
         assert_eq!(Part::of(&attributes), None, "no rank of the group");
-        attributes.extend([writer(1, 3, 1).attribute()]);
+        attributes.extend([attribute(1, 3, 1)]);
         assert_eq!(Part::of(&attributes), None, "of another run");
         for wrong in [vec![], vec![3], vec![3, 4, 2], vec![-1, 4, 2, -1, 2]] {
             attributes.insert("forebay.part.1".into(), Attribute::Ints(wrong));

@@ -85,6 +85,39 @@ fn a_reader_waits_until_the_writers_of_all_nodes_have_come() {
 }
 
 #[test]
+fn attributes_of_all_nodes_are_seen_as_they_were_changed_last() {
+    let bed = Bed::new(3);
+    let mut reading = reader(&bed, 1, json!({}));
+    // The writers of the first node set theirs and close long before the others.
+    let with = |pause_ms: u64| json!({ "steps": 3, "says": true, "pause_ms": pause_ms });
+    let mut all = writers(&bed, &[0], &with(400));
+    all.extend(writers(&bed, &[1, 2], &with(1500)));
+    let attributes: Value = serde_json::from_str(&reading.line("attributes")).unwrap();
+    let mut expected = json!({ "status": "step 2", "title": "ä heat" });
+    (0..RANKS).for_each(|rank| expected[format!("end of {rank}")] = json!(3));
+    assert_eq!(attributes, expected);
+    all.into_iter().for_each(|writer| drop(writer.lines("put")));
+    bed.stop();
+}
+
+#[test]
+fn a_writer_that_dies_while_others_are_waited_for_is_told() {
+    let bed = Bed::new(3);
+    let mut reading = reader(&bed, 2, json!({}));
+    let mut all = writers(&bed, &[0], &json!({ "steps": 1, "end": "wait" }));
+    let mut late = writers(&bed, &[1, 2], &json!({ "steps": 0, "end": "wait" }));
+    all.iter_mut().chain(&mut late).for_each(|writer| drop(writer.line("waiting")));
+    reading.line("open");
+    // Version 0 is there on the first node, and never on the others.
+    all[0].kill();
+    let error = reading.line_within("error", std::time::Duration::from_secs(20)).expect("the reader is told");
+    assert!(error.contains("ProducerDied") && error.contains("node n0"), "{error}");
+    drop((all, late));
+    remove_parts(&bed, &[0, 1, 2]);
+    bed.stop();
+}
+
+#[test]
 fn a_slow_reader_holds_the_writers_of_all_nodes() {
     let bed = Bed::new(3);
     let mut slow = reader(&bed, 0, json!({ "component": "slow", "hold_at": 0 }));

@@ -30,6 +30,8 @@ struct Write {
     replace: bool,
     timeout_s: u64,
     pause_ms: u64,
+    /// Whether ranks set attributes of the space: each at its begin and its end, rank 0 in each step.
+    says: bool,
     /// What happens at the end: `close`, `die` (in a step), `wait` (for the end of standard input, never closes).
     end: String,
 }
@@ -49,6 +51,7 @@ impl Default for Write {
             replace: false,
             timeout_s: 100,
             pause_ms: 0,
+            says: false,
             end: "close".into(),
         }
     }
@@ -135,8 +138,15 @@ fn write(with: &Write) -> Result<()> {
     let ranks = with.only.map_or(0..with.ranks, |rank| rank..rank + 1);
     let mut writers = ranks.map(open).collect::<Result<Vec<_>>>()?;
     writers[0].set_attribute("title", &Attribute::Text("ä heat".into()))?;
+    let status = |text: &str| Attribute::Text(text.into());
+    if with.says {
+        writers[0].set_attribute("status", &status("begins"))?;
+    }
     println!("\nopen");
     for step in 0..with.steps {
+        if with.says && with.only == Some(0) {
+            writers[0].set_attribute("status", &status(&format!("step {step}")))?;
+        }
         for writer in &mut writers {
             writer.begin_step()?;
             put_all(writer, step, with)?;
@@ -144,6 +154,10 @@ fn write(with: &Write) -> Result<()> {
         }
         println!("\nput {step}");
         std::thread::sleep(Duration::from_millis(with.pause_ms));
+    }
+    if with.says {
+        let key = format!("end of {}", writers[0].rank());
+        writers[0].set_attribute(&key, &Attribute::Int(with.steps as i64))?;
     }
     match with.end.as_str() {
         "close" => writers.into_iter().try_for_each(Writer::close),
@@ -268,6 +282,7 @@ fn read_once(with: &Reading) -> Result<()> {
             return reader.close();
         }
     }
+    println!("\nattributes {}", serde_json::to_string(&reader.attributes()?).unwrap());
     println!("\nend {}", missed + reader.missed());
     reader.close()
 }

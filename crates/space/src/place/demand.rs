@@ -25,8 +25,8 @@ use crate::place::name::{is_path, root_path};
 pub const AGENT_FOLDER: &str = ".agent";
 /// In it: the file whose lock (flock) the agent holds as long as it lives.
 pub const AGENT_LOCK_FILE: &str = "lock";
-/// In it: why a space is not complete that was found on some nodes, for readers that wait for it.
-pub const LACKING_FOLDER: &str = "lacking";
+/// In it: files named as spaces of which some nodes have writers, but not all of their ranks: which ones are missing.
+pub const INCOMPLETE_FOLDER: &str = "incomplete";
 /// In it: files named as the spaces whose writers readers wait for, with a [`Wanted`] a line.
 pub const WANTED_FOLDER: &str = "wanted";
 /// In it: why a space cannot be brought.
@@ -37,7 +37,7 @@ pub const RENEWED_EVERY: Duration = Duration::from_secs(1);
 const LINES_BYTES_MAX: u64 = 16 << 10;
 /// A refusal is looked for so often.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// File systems note times by the last tick of the kernel, which may be this long ago.
+/// Times of files are those of the last tick of the kernel's clock, which may be this long ago.
 const TICK_MAX: Duration = Duration::from_millis(20);
 
 /// What a waiting reader takes of writers that have ended.
@@ -133,13 +133,13 @@ impl Demand {
         if self.left.is_none() {
             return error;
         }
-        let lacking =
-            || fs::read_to_string(agent_folder(dir)?.join(LACKING_FOLDER).join(self.name.as_ref()?)).ok();
+        let incomplete =
+            || fs::read_to_string(agent_folder(dir)?.join(INCOMPLETE_FOLDER).join(self.name.as_ref()?)).ok();
         let error = error.with("asked", "all nodes of the job, through the agent of this node");
-        match lacking() {
-            Some(why) => error
-                .with("found", why.trim())
-                .hint("start the missing writers: those of all nodes belong to one launch of one program"),
+        match incomplete() {
+            Some(found) => error
+                .with("found", found.trim())
+                .hint("start the missing writers; all ranks must belong to one launch of one program"),
             None => error.hint(
                 "check that the writer runs on a node of the job; `forebay agent status` lists the nodes",
             ),
@@ -189,8 +189,17 @@ mod tests {
         demand.renew(&root.path().join("heat")).unwrap();
         let text = fs::read_to_string(root.path().join(".agent/wanted/heat")).unwrap();
         assert!(Wanted::read(text.lines().next().unwrap()).unwrap().finished);
-        fs::write(root.path().join(".agent/refused/heat"), "no").unwrap();
-        std::thread::sleep(LOOK_EVERY);
+        let refused = root.path().join(".agent/refused/heat");
+        fs::write(&refused, "no").unwrap();
+        // One from before this wait, and one that the file system says is a little older than it is.
+        let set_age = |age| {
+            let at = std::time::SystemTime::now() - age;
+            fs::File::options().write(true).open(&refused).unwrap().set_modified(at).unwrap();
+            std::thread::sleep(LOOK_EVERY);
+        };
+        set_age(Duration::from_secs(60));
+        demand.renew(&root.path().join("heat")).unwrap();
+        set_age(demand.since.elapsed() + TICK_MAX / 2);
         let error = demand.renew(&root.path().join("heat")).unwrap_err();
         assert_eq!(error.kind(), Kind::NotPossibleHere);
     }

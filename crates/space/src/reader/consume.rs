@@ -119,6 +119,12 @@ impl SpaceReader {
         self.source.bring = Bring::Headers;
     }
 
+    /// See [`crate::Reader::keep_from`].
+    pub(crate) fn keep_from(&self, version: u64) -> Result<Option<Lease>> {
+        self.check()?;
+        Ok(Lease::take(&self.source.member, version))
+    }
+
     /// The current version for who reads it without this reader: lease and index, and how payloads are checked.
     pub(crate) fn held(&self) -> Result<(&Attachment, &Arc<Lease>, &VersionIndex, Verify)> {
         self.check()?;

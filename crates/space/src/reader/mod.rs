@@ -20,7 +20,7 @@ use crate::description::{Descriptions, DESCRIPTIONS};
 use crate::element::Element;
 use crate::files::FilesReader;
 use crate::lane::index::VariableInfo;
-use crate::lane::view::View;
+use crate::lane::view::{Lease, View};
 use crate::part::check_agent;
 use crate::reader::backing::VersionBacking;
 use crate::reader::consume::SpaceReader;
@@ -109,6 +109,19 @@ impl Reader {
     pub fn record_view(&mut self, index: usize) -> Result<View> {
         match &mut self.inner {
             Inner::Space(r) => r.record_view(index),
+            Inner::Files(_) => Err(records::no_files()),
+        }
+    }
+
+    /// Keeps `version`, which need not be there yet, and all versions after it, until the result is dropped; None: it
+    /// was dropped. For programs that copy whole versions.
+    ///
+    /// # Errors
+    /// `ForkedHandle`; `NotPossibleHere` on a channel of files.
+    #[doc(hidden)]
+    pub fn keep_from(&self, version: u64) -> Result<Option<Hold>> {
+        match &self.inner {
+            Inner::Space(r) => Ok(r.keep_from(version)?.map(|lease| Hold { _lease: lease })),
             Inner::Files(_) => Err(records::no_files()),
         }
     }
@@ -411,6 +424,12 @@ impl Reader {
     pub fn stats(&self) -> Stats {
         either!(&self.inner, r => r.stats())
     }
+}
+
+/// Versions that are kept; see [`Reader::keep_from`].
+#[doc(hidden)]
+pub struct Hold {
+    _lease: Lease,
 }
 
 /// Adds what was said of a variable. Errors: [`Kind::VariableMismatch`].

@@ -117,7 +117,6 @@ impl Writer {
     fn open_part(part: WriterOfPart, options: OpenOptions) -> Result<Writer> {
         let inner = SpaceWriter::open(&part_name(&part.name), part.options(options), 0)?;
         let (key, value) = part.attribute();
-        part.note_opened();
         let part = Some(Box::new(part));
         let inner = Inner::Space(Box::new(inner));
         let mut writer = Writer { inner, part, described: Descriptions::default(), is_unsaid: false };
