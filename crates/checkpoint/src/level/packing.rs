@@ -31,6 +31,7 @@ use zstd::bulk::Compressor;
 use super::{arrange, Level, Piece};
 use crate::format::{
     damaged, data_name, directory_of, Base, Commit, Manifest, Packed, StepId, Stored, Variable, CHUNK_BYTES,
+    COMMIT,
 };
 use crate::place::{threads, Part, Written};
 
@@ -223,7 +224,7 @@ impl Level {
     }
 
     /// Sees to it that what a step stands on is committed, with durable names, before it is. False where other ranks
-    /// have committed the step meanwhile, and a later one, and have dropped it.
+    /// have gone on from the step meanwhile.
     ///
     /// # Errors
     /// `Damaged` when that is not possible.
@@ -236,10 +237,11 @@ impl Level {
         for base in step.bases() {
             // The last rank to save the full step has committed it before it saved this one, unless that failed.
             if !self.commit(base, rank, step.ranks.len() as u32, fence)? {
-                // Each rank drops what stands on a full step before it drops its part of that one.
-                if self.manifests(step.id)?.len() < step.ranks.len() {
+                if self.is_gone_on_from(step.id)? {
                     return Ok(false);
                 }
+                // A later run drops what earlier ones left.
+                fence()?;
                 return Err(damaged(
                     &base.to_string(),
                     "an incremental step depends on it, and it is incomplete",
@@ -249,6 +251,21 @@ impl Level {
             }
         }
         Ok(true)
+    }
+
+    /// Whether other ranks have committed a step, or a later one of its run, since this one saw it without a record. Its
+    /// bases may then be dropped, also where the step itself stays: another rank's piece of a later step stands on it.
+    fn is_gone_on_from(&self, id: StepId) -> Result<bool> {
+        // The oldest first: a record is removed only after that of a later step was written.
+        let mut ids: Vec<StepId> = self.steps()?.iter().map(|step| step.id).collect();
+        ids.retain(|later| later.incarnation == id.incarnation && *later >= id);
+        ids.reverse();
+        for later in ids {
+            if self.place.list(&directory_of(later))?.iter().any(|name| name == COMMIT) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -616,6 +633,35 @@ mod tests {
 
     fn steps(level: &Level) -> Vec<(u64, bool)> {
         level.steps().unwrap().iter().map(|step| (step.id.step, step.committed)).collect()
+    }
+
+    #[test]
+    fn a_rank_that_is_late_with_a_commit_misses_no_base_that_others_dropped() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let id = |step| StepId { incarnation: 1, step };
+        let ranks = saved(&dir, 1, 1..=2);
+        // A full step of rank 0, and then one of rank 1: step 3 stays for rank 0, without what rank 1's stands on.
+        for (step, full) in [(3, 0), (4, 1)] {
+            *ranks[full].known.full() = None;
+            (0..2).for_each(|rank| drop(write(&ranks[rank], step, rank as u32, 2)));
+        }
+        let seen = |step| {
+            commit(&ranks[0], step);
+            ranks[0].commit_record(id(step)).unwrap().unwrap()
+        };
+        let (third, fourth) = (seen(3), seen(4));
+        (0..2).for_each(|rank| ranks[rank].prune(1, rank as u32, 1).unwrap());
+        assert_eq!(steps(&ranks[0]), [(4, true), (3, true)]);
+        assert_eq!(third.bases(), [id(1)]);
+        let late = |step: &Commit| ranks[1].commit_bases(step, 1, &|| Ok(()));
+        assert!(!late(&third).unwrap());
+        // Also while another rank drops it: first its record.
+        ranks[0].place.remove(&crate::format::commit_name(id(3))).unwrap();
+        assert!(!late(&third).unwrap());
+        // A step that nobody has gone on from is damaged.
+        ranks[0].place.remove(&crate::format::commit_name(id(4))).unwrap();
+        ranks[0].drop_files(id(3), Some(0)).unwrap();
+        assert_eq!(late(&fourth).unwrap_err().kind(), Kind::Damaged);
     }
 
     #[test]
