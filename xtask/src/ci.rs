@@ -34,9 +34,9 @@ fn build() -> Vec<&'static str> {
     [&["build", "--release"][..], &TOGETHER, &targets].concat()
 }
 
-/// The crates of the lab, which is no part of the product: what takes longer has its build and its tests. Without them
-/// the dependencies have the same features.
-const LAB: &[&str] = &["forebay-lab", "forebay-programs", "forebay-suite"];
+/// The crates that are no part of the product: what takes longer has their build and their tests. Without them the
+/// dependencies have the same features.
+const NOT_SHIPPED: &[&str] = &["forebay-lab", "forebay-programs", "forebay-suite", "forebay-simulation"];
 
 /// The version of cargo-deny that reads deny.toml.
 const DENY_VERSION: &str = "0.20.2";
@@ -133,8 +133,8 @@ pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
 }
 
 /// The same call for the product and its examples alone.
-fn without_lab(mut arguments: Vec<&'static str>) -> Vec<&'static str> {
-    arguments.extend(LAB.iter().flat_map(|name| ["--exclude", name]));
+fn of_product(mut arguments: Vec<&'static str>) -> Vec<&'static str> {
+    arguments.extend(NOT_SHIPPED.iter().flat_map(|name| ["--exclude", name]));
     arguments
 }
 
@@ -149,7 +149,7 @@ impl Run<'_> {
             self.cargo_stage("clippy", &lints);
         }
         let build = match self.extent {
-            Extent::Newcomer => without_lab(build()),
+            Extent::Newcomer => of_product(build()),
             Extent::All | Extent::Long => build(),
         };
         if !self.cargo_stage("build", &build) {
@@ -325,7 +325,7 @@ impl Run<'_> {
     fn tests(&mut self) {
         title("tests");
         let mut command = self.command(&cargo());
-        command.args(without_lab(test_build())).arg("--no-fail-fast").current_dir(self.root);
+        command.args(of_product(test_build())).arg("--no-fail-fast").current_dir(self.root);
         self.test_binary("tests", command, TEST_LIMIT);
     }
 

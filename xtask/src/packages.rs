@@ -66,14 +66,20 @@ fn read(value: &Value, root: &Path) -> Vec<Package> {
 pub const TOGETHER: [&str; 5] =
     ["--workspace", "--exclude", "forebay-python", "--exclude", "forebay-cluster"];
 
+/// Builds targets of the packages that are built together, and says where they are. `targets` are words of
+/// `cargo build`: `--lib`, `--bin NAME`, `--example NAME` (in the folder `examples`).
+pub fn build(root: &Path, targets: &[&str]) -> Result<PathBuf, String> {
+    let mut command = Command::new(cargo());
+    command.args(["build", "--release", "--quiet"]).args(TOGETHER).args(targets);
+    match command.current_dir(root).status().map_err(|e| format!("cargo: {e}"))?.success() {
+        true => Ok(target_folder(root).join("release")),
+        false => Err(format!("cargo did not build {}", targets.join(" "))),
+    }
+}
+
 /// Builds an example and says where it is; its name is that of no other one.
 pub fn example(root: &Path, name: &str) -> Result<PathBuf, String> {
-    let mut command = Command::new(cargo());
-    command.args(["build", "--release", "--quiet"]).args(TOGETHER).args(["--example", name]);
-    match command.current_dir(root).status().map_err(|e| format!("cargo: {e}"))?.success() {
-        true => Ok(target_folder(root).join("release/examples").join(name)),
-        false => Err(format!("cargo did not build the example {name}")),
-    }
+    build(root, &["--example", name]).map(|folder| folder.join("examples").join(name))
 }
 
 /// Where cargo builds.

@@ -1,7 +1,7 @@
 //! The Python stage: a virtual environment, the wheel, and the package's tests against the installed wheel.
 
 use crate::ci::Run;
-use crate::packages::{cargo, target_folder};
+use crate::packages::target_folder;
 use crate::stages::{run, title};
 use crate::{Outcome, Stop};
 use std::path::{Path, PathBuf};
@@ -203,25 +203,18 @@ pub fn wheel(root: &Path, kind: Wheel) -> Result<PathBuf, String> {
     Ok(wheel)
 }
 
-/// Builds what `forebay mem` puts in front of programs, as the wheel's module is built, and puts it into the package.
+/// Puts what `forebay mem` loads before the libraries of a program into the package: for this machine as it was built
+/// with the other packages.
 fn preloaded_library(root: &Path, kind: Wheel) -> Result<(), String> {
     let mut folder = target_folder(root);
-    let mut command = match kind {
-        Wheel::OfThisMachine => {
-            let mut command = Command::new(cargo());
-            command.arg("build");
-            command
-        }
-        Wheel::Shipped => {
-            let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-            folder.push(&target);
-            let mut command = Command::new(root.join(".venv/bin/cargo-zigbuild"));
-            command.args(["zigbuild", "--target", &format!("{target}.2.28")]);
-            command
-        }
-    };
-    command.args(["--release", "--quiet", "--package", "forebay-mem"]);
-    step(inside(root, &mut command))?;
+    if kind == Wheel::Shipped {
+        let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        folder.push(&target);
+        let mut command = Command::new(root.join(".venv/bin/cargo-zigbuild"));
+        command.args(["zigbuild", "--target", &format!("{target}.2.28")]);
+        command.args(["--release", "--quiet", "--package", "forebay-mem"]);
+        step(inside(root, &mut command))?;
+    }
     let built = folder.join("release").join(PRELOADED);
     let placed = root.join("crates/python/python/forebay").join(PRELOADED);
     // Hidden from version control, which maturin is told in pyproject.toml; without its symbols a tenth as long.

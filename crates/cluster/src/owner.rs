@@ -697,20 +697,36 @@ mod tests {
     #[test]
     fn what_readers_of_the_node_release_stays_until_the_mirror_has_asked_for_it() {
         let (_root, name) = space();
-        let mut writer = Writer::open(&name, &options()).unwrap();
+        let options = OpenOptions { timeout: Duration::from_millis(100), ..options() };
+        let mut writer = Writer::open(&name, &options).unwrap();
         let owner = Owner::new("a");
         assert_eq!(open(&owner, &name).oldest, 0);
-        let mut reader = Reader::open(&name, &options()).unwrap();
-        for version in 0..3u8 {
+        let mut reader = Reader::open(&name, &options).unwrap();
+        let data = vec![7; 2 << 20];
+        let shape = [data.len() as u64];
+        let piece = Piece { name: "x", dtype: Dtype::U8, shape: &shape, start: &[0], count: &shape };
+        let mut versions = 0;
+        let error = loop {
             writer.begin_step().unwrap();
-            put(&mut writer, "x", &[version; 100]);
+            match writer.reserve_record(&piece) {
+                Ok(reservation) => writer.commit(reservation).unwrap(),
+                Err(error) => break error,
+            }
             writer.end_step().unwrap();
-            reader.begin_step(None).unwrap();
+            assert_eq!(reader.begin_step(None).unwrap(), Some(versions));
             reader.end_step().unwrap();
+            versions += 1;
+            assert!(versions < 9, "the quota has space for less than four");
+        };
+        assert_eq!(error.kind(), Kind::QuotaFull, "{error}");
+        for version in 0..versions {
+            assert!(
+                matches!(next(&owner, version, false), Next::Version(_)),
+                "version {version} of {versions}"
+            );
         }
-        for version in 0..3 {
-            assert!(matches!(next(&owner, version, false), Next::Version(_)), "version {version}");
-        }
+        // The version before is released with the request for the next one.
+        put(&mut writer, "x", &data);
     }
 
     #[test]

@@ -16,7 +16,6 @@ use serde_json::Value;
 use super::ground::Ground;
 use super::pager::output;
 use super::rows::{Row, Table};
-use crate::packages::TOGETHER;
 use crate::{Outcome, Stop};
 
 /// Pairs of runs.
@@ -34,8 +33,8 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
         }
     }
     let mut table = Table::new(if quick { 1 } else { REPETITIONS }, Vec::new());
-    let words = [&TOGETHER[..], &["--example", "measure_checkpoint"]].concat();
-    let ground = Ground::new(root, "checkpoint", &words).map_err(Stop::Failed)?;
+    let targets = ["--example", "measure_checkpoint"];
+    let ground = Ground::new(root, "checkpoint", &targets).map_err(Stop::Failed)?;
     rows(&ground, &mut table, quick).map_err(Stop::Failed)?;
     match as_json {
         true => println!("{}", table.json("checkpoint")),

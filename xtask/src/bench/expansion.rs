@@ -77,8 +77,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
 
 impl Bench {
     fn new(root: &Path, quick: bool) -> Result<Bench, String> {
-        let packages = ["forebay-cli", "forebay-lab", "forebay-mem"].map(|name| ["--package", name]).concat();
-        let ground = Ground::new(root, "expansion", &packages)?;
+        let ground = Ground::new(root, "expansion", &["--lib", "--bins"])?;
         let budget = if quick { 64 << 20 } else { 512 << 20 };
         Ok(Bench { ours: ground.built.join("forebay"), ground, budget })
     }

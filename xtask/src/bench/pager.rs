@@ -15,7 +15,6 @@ use super::cage::Cage;
 use super::ground::Ground;
 use super::rows::{Row, Table};
 use super::windows;
-use crate::packages::TOGETHER;
 use crate::{Outcome, Stop};
 
 /// Pairs of runs.
@@ -62,11 +61,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
 
 impl Bench {
     fn new(root: &Path, quick: bool) -> Result<Bench, String> {
-        let ground = Ground::new(
-            root,
-            "pager",
-            &[&TOGETHER[..], &["--example", "measure_pager", "--example", "window"]].concat(),
-        )?;
+        let ground = Ground::new(root, "pager", &["--example", "measure_pager", "--example", "window"])?;
         let (size, seconds) = if quick { ("32m", 0.2) } else { ("1g", 3.0) };
         let bench = Bench { root: root.to_owned(), ground, size, seconds };
         // Written by fio, so that no block is a hole or was never written.

@@ -1,6 +1,6 @@
 //! The programs of the comparison: building what is there, saying what is missing, one measurement each.
 
-use crate::packages::{cargo, example};
+use crate::packages::{build, example};
 use crate::python;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -125,15 +125,13 @@ impl Setup {
             self.skipped.push("stream from C: there is no cc".into());
             return Ok(());
         }
-        let libraries = built(&self.root, &["--package", "forebay-capi", "--lib"], "filenames")?;
-        let library = libraries.iter().find(|path| path.ends_with("libforebay.so"));
-        let folder = library.and_then(|path| path.parent()).ok_or("cargo built no libforebay.so")?;
+        let folder = build(&self.root, &["--lib"])?;
         let program = self.root.join("target/peers/forebay_stream");
         let _ = std::fs::create_dir_all(self.root.join("target/peers"));
         let mut command = Command::new("cc");
         command.args(["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror"]).arg("-I");
         command.arg(self.root.join("crates/capi/include")).arg(self.root.join("lab/peers/forebay_stream.c"));
-        command.arg("-L").arg(folder).arg("-lforebay").arg(format!("-Wl,-rpath,{}", folder.display()));
+        command.arg("-L").arg(&folder).arg("-lforebay").arg(format!("-Wl,-rpath,{}", folder.display()));
         quiet(command.arg("-o").arg(&program))?;
         self.c_stream = Some(program);
         Ok(())
@@ -386,24 +384,6 @@ impl Setup {
 /// Whether two processes can have a core each.
 fn several_cores() -> bool {
     std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
-}
-
-/// Builds something of ours; returns the files that cargo names under `key`.
-fn built(root: &Path, what: &[&str], key: &str) -> Result<Vec<PathBuf>, String> {
-    let output = Command::new(cargo())
-        .args(["build", "--release", "--message-format=json", "--quiet"])
-        .args(what)
-        .current_dir(root)
-        .stderr(Stdio::inherit())
-        .output();
-    let output = output.map_err(|e| format!("cargo: {e}"))?;
-    let files = |line: &str| match serde_json::from_str::<Value>(line).ok()?[key].take() {
-        Value::Array(files) => Some(files),
-        file => Some(vec![file]),
-    };
-    let text = String::from_utf8_lossy(&output.stdout);
-    let files = text.lines().filter_map(files).flatten();
-    Ok(files.filter_map(|file| file.as_str().map(PathBuf::from)).collect())
 }
 
 fn has_module(python: &Path, module: &str) -> bool {

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use serde_json::{json, Value};
 
 use super::rows::median;
-use crate::packages::cargo;
+use crate::packages::build;
 use crate::{Outcome, Stop};
 
 /// How much of the plain program's bandwidth each kernel has to reach.
@@ -128,17 +128,7 @@ fn plain_once(program: &Path) -> Result<[f64; 4], String> {
 
 /// Builds the command and says where it is.
 fn ours(root: &Path) -> Result<PathBuf, String> {
-    let arguments =
-        ["build", "--release", "--package", "forebay-lab", "--bin", "forebay-lab", "--message-format=json"];
-    let mut command = Command::new(cargo());
-    command.args(arguments).arg("--quiet").current_dir(root).stderr(Stdio::inherit());
-    let output = command.output().map_err(|e| format!("cargo: {e}"))?;
-    let path = |line: &str| {
-        let value: Value = serde_json::from_str(line).ok()?;
-        Some(PathBuf::from(value["executable"].as_str()?))
-    };
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().filter_map(path).next_back().ok_or_else(|| "cargo built no forebay-lab".to_string())
+    build(root, &["--bin", "forebay-lab"]).map(|folder| folder.join("forebay-lab"))
 }
 
 fn ours_once(program: &Path, elements: usize) -> Result<[f64; 4], String> {

@@ -5,13 +5,12 @@
 use super::boot::{End, Machine, Shape, Wish};
 use super::guest::Guest;
 use super::{cuts, Fresh};
-use crate::packages::{cargo, TOGETHER};
+use crate::packages::build;
 use crate::privilege::{self, Binary};
 use crate::stages::title;
 use crate::summary::Summary;
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 /// A suite may take this long; an emulated processor is some twenty times slower.
@@ -115,7 +114,8 @@ pub fn stage(root: &Path, wanted: Wanted, summary: &mut Summary) {
             return summary.skip("tests on persistent memory", &why);
         }
     };
-    if let Err(why) = build(root) {
+    // The command and the programs of the power cuts.
+    if let Err(why) = build(root, &["--bins", "--examples"]) {
         return summary.fail(format!("programs for the emulated machine: {why}"));
     }
     if wanted.has(Part::Suites) {
@@ -209,19 +209,6 @@ fn title_then<T>(text: &str, work: impl FnOnce() -> Result<T, String>) -> Result
 fn is(binary: &Binary, (package, name): &(&str, &str)) -> bool {
     let file = binary.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     binary.folder.ends_with(package) && file.rsplit_once('-').is_some_and(|(stem, _)| stem == *name)
-}
-
-/// The command and the programs of the power cuts.
-fn build(root: &Path) -> Result<(), String> {
-    // As the stages before build them, so that nothing is compiled again.
-    let arguments = [&["build", "--release", "--quiet"][..], &TOGETHER].concat();
-    let mut command = Command::new(cargo());
-    command.args(arguments).args(["--bins", "--examples"]).current_dir(root);
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("cargo build: {status}")),
-        Err(e) => Err(format!("cargo: {e}")),
-    }
 }
 
 /// Runs suites one after the other in one boot.

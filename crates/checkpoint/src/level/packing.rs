@@ -253,8 +253,8 @@ impl Level {
         Ok(true)
     }
 
-    /// Whether other ranks have committed a step, or a later one of its run, since this one saw it without a record. Its
-    /// bases may then be dropped, also where the step itself stays: another rank's piece of a later step stands on it.
+    /// Whether other ranks have committed a step, or a later one of its run, since this one saw it without a record.
+    /// Then its bases may be dropped, also where it stays: another rank's piece of a later step stands on it.
     fn is_gone_on_from(&self, id: StepId) -> Result<bool> {
         // The oldest first: a record is removed only after that of a later step was written.
         let mut ids: Vec<StepId> = self.steps()?.iter().map(|step| step.id).collect();
@@ -658,7 +658,7 @@ mod tests {
         // Also while another rank drops it: first its record.
         ranks[0].place.remove(&crate::format::commit_name(id(3))).unwrap();
         assert!(!late(&third).unwrap());
-        // A step that nobody has gone on from is damaged.
+        // A step that no rank has gone on from is damaged.
         ranks[0].place.remove(&crate::format::commit_name(id(4))).unwrap();
         ranks[0].drop_files(id(3), Some(0)).unwrap();
         assert_eq!(late(&fourth).unwrap_err().kind(), Kind::Damaged);
