@@ -2,8 +2,9 @@
 //!
 //! Most of the suite runs as the user who started it. Here the built test binaries of the kernel-facing crates run
 //! twice more: as uid 65534 with a RLIMIT_MEMLOCK of 8 MiB (what an unprivileged user has), and under a filter that
-//! refuses io_uring, userfaultfd and mbind (what containers refuse). Where a setting is not available it is skipped
-//! and counted. The binaries are copied to a folder that every user may read.
+//! refuses io_uring, userfaultfd and mbind (what containers refuse). Those of the agent run as uid 65534, too: it
+//! locks files, makes folders and listens. Where a setting is not available it is skipped and counted. The binaries are
+//! copied to a folder that every user may read.
 
 use crate::ci::Run;
 use crate::packages::cargo;
@@ -14,6 +15,12 @@ use std::time::Duration;
 
 /// Crates whose behaviour depends on what the kernel allows.
 const KERNEL_FACING: &[&str] = &["tier", "log", "pager", "probe", "space", "checkpoint"];
+
+/// The agent, which is built alone.
+const AGENT: &str = "forebay-cluster";
+
+/// The setting that is also the agent's.
+const UNPRIVILEGED: &str = "tests as uid 65534";
 
 /// What an unprivileged user may lock on current distributions.
 const MEMLOCK_BYTES: u64 = 8 << 20;
@@ -39,14 +46,16 @@ pub struct Binary {
 pub fn stage(ci: &mut Run) {
     let unprivileged = ["--uid", "65534", "--memlock", &MEMLOCK_BYTES.to_string()].map(str::to_string);
     let settings = [
-        Setting { name: "tests as uid 65534", arguments: unprivileged.to_vec() },
+        Setting { name: UNPRIVILEGED, arguments: unprivileged.to_vec() },
         Setting {
             name: "tests without io_uring, userfaultfd, mbind",
             arguments: vec!["--refuse-calls".to_string()],
         },
     ];
-    let binaries = match binaries(ci.root) {
-        Ok(binaries) => binaries,
+    let of_agent = ["test", "--release", "--package", AGENT];
+    let found = binaries(ci.root).and_then(|all| Ok((all, built(ci.root, &of_agent)?)));
+    let (all, of_agent) = match found {
+        Ok(found) => found,
         Err(why) => return ci.summary.fail(format!("test binaries: {why}")),
     };
     for setting in &settings {
@@ -56,7 +65,8 @@ pub fn stage(ci: &mut Run) {
             ci.summary.skip(setting.name, &why);
             continue;
         }
-        for binary in binaries.iter().filter(|binary| faces_the_kernel(ci.root, binary)) {
+        let of_user = of_agent.iter().filter(|_| setting.name == UNPRIVILEGED);
+        for binary in all.iter().filter(|binary| faces_the_kernel(ci.root, binary)).chain(of_user) {
             one(ci, setting, binary);
         }
     }
@@ -105,11 +115,13 @@ fn copy_executable(from: &Path, to: &Path) -> std::io::Result<()> {
 
 /// The test binaries, as cargo built them for the whole workspace.
 pub fn binaries(root: &Path) -> Result<Vec<Binary>, String> {
+    built(root, &crate::ci::test_build())
+}
+
+/// The test binaries that a call of cargo builds.
+fn built(root: &Path, arguments: &[&str]) -> Result<Vec<Binary>, String> {
     let mut command = Command::new(cargo());
-    command
-        .args(crate::ci::test_build())
-        .args(["--no-run", "--message-format=json", "--quiet"])
-        .current_dir(root);
+    command.args(arguments).args(["--no-run", "--message-format=json", "--quiet"]).current_dir(root);
     let output = command.output().map_err(|e| e.to_string())?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());

@@ -29,6 +29,13 @@ use crate::message::{
 
 /// Replies of one query that may wait to be taken: each query has one.
 const REPLIES: usize = 2;
+/// Payload that waits to be sent to an agent, in batches of 64 KiB: who fills them and who sends them seldom wait for
+/// each other.
+const BATCHES: u64 = 8;
+/// Memory for what an agent has sent and is not yet copied: used again, where it would otherwise be made anew.
+const RECEIVED_BYTES: u64 = 8 << 20;
+/// How long an agent may take nothing, at least.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Closing a session waits for its peers.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -118,6 +125,8 @@ pub struct Link {
     incarnation: u64,
     /// What this node is asked, without the network.
     own: Arc<dyn Answering>,
+    /// After so long without a word an agent is lost. One that is not may leave a request alone for as long.
+    pub lease: Duration,
     /// Who is there.
     pub peers: Arc<Peers>,
 }
@@ -164,7 +173,8 @@ impl Link {
         let token = session.liveliness().declare_token(token_of(job, node, connecting.incarnation)).wait();
         let token = token.map_err(failed)?;
         let (job, node, incarnation) = (job.to_string(), node.to_string(), connecting.incarnation);
-        Ok(Link { session, _token: token, job, node, incarnation, own: answering, peers })
+        let lease = connecting.lease;
+        Ok(Link { session, _token: token, job, node, incarnation, own: answering, lease, peers })
     }
 
     /// Asks the agent of `node`, at most for `within`.
@@ -405,6 +415,8 @@ fn reply(query: &Query, answer: Outgoing) {
 
 /// The session's configuration.
 fn configuration(connecting: &Connecting<'_>) -> serde_json::Value {
+    // An agent that takes nothing is lost after the lease, as one that says nothing is; the session would close sooner.
+    let wait = connecting.lease.max(SEND_TIMEOUT);
     let tls = connecting.identity.map(|identity| {
         json!({
             "root_ca_certificate": identity.authority,
@@ -432,8 +444,15 @@ fn configuration(connecting: &Connecting<'_>) -> serde_json::Value {
             "unicast": { "open_timeout": 5000, "accept_timeout": 5000, "max_sessions": 4096 },
             "link": {
                 "protocols": [if connecting.identity.is_some() { "tls" } else { "tcp" }],
-                "tx": { "lease": connecting.lease.as_millis() as u64, "keep_alive": 4 },
-                "rx": { "max_message_size": ANSWER_BYTES_MAX + (1 << 16) },
+                "tx": {
+                    "lease": connecting.lease.as_millis() as u64,
+                    "keep_alive": 4,
+                    "queue": {
+                        "size": { "data": BATCHES },
+                        "congestion_control": { "block": { "wait_before_close": wait.as_micros() as u64 } },
+                    },
+                },
+                "rx": { "buffer_size": RECEIVED_BYTES, "max_message_size": ANSWER_BYTES_MAX + (1 << 16) },
                 "tls": tls.unwrap_or_else(|| json!({})),
             },
             "shared_memory": { "enabled": false },

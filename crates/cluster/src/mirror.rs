@@ -11,6 +11,8 @@
 //! (`find.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -18,11 +20,12 @@ use std::time::{Duration, Instant};
 
 use forebay_space::{
     destroy, glance, make_root, mechanism_of, Error, Kind, Mode, OpenOptions, ReaderRank, ReaderRanks,
-    Record, Result, Scope, WhenFull, Writer,
+    Record, Reservation, Result, Scope, WhenFull, Writer,
 };
 
 use forebay_tier::capacity::headroom;
 use forebay_tier::clock::realtime_ns;
+use zenoh::bytes::ZBytes;
 
 use crate::find::Source;
 use crate::link::{gone, Link};
@@ -37,9 +40,9 @@ use crate::pull::Pull;
 const NEXT_WAIT: Duration = Duration::from_secs(5);
 /// The same of each of several owners: what one says is not heard while another waits.
 const EACH_NEXT_WAIT: Duration = Duration::from_millis(200);
-/// An answer in words comes within this, beside the wait that it was asked for.
+/// An answer in words comes within this and the lease, beside the wait that it was asked for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A part of a payload comes within this.
+/// A part of a payload comes within this and the lease.
 const PART_TIMEOUT: Duration = Duration::from_secs(10);
 /// A wait for free space looks so often whether the mirror is still wanted.
 const SLICE: Duration = Duration::from_millis(300);
@@ -71,8 +74,8 @@ struct Shared {
     is_over: AtomicBool,
     /// The owner's writers have closed, and all that they put was copied.
     has_ended: AtomicBool,
-    /// When a rank read it last, or was awaited.
-    used_at: Mutex<Option<Instant>>,
+    /// No rank has read it for a while, and none is awaited.
+    is_unused: AtomicBool,
     /// The owner's space was removed or replaced.
     has_gone_there: AtomicBool,
     /// Versions that were copied.
@@ -83,15 +86,6 @@ struct Shared {
 }
 
 impl Shared {
-    fn note_used(&self) {
-        *self.used_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-    }
-
-    fn is_unused(&self) -> bool {
-        let used_at = self.used_at.lock().unwrap_or_else(PoisonError::into_inner);
-        used_at.is_some_and(|at| at.elapsed() > UNUSED)
-    }
-
     fn set_state(&self, state: &'static str) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
@@ -276,7 +270,7 @@ impl Copying {
             let said = Mutex::default();
             self.owners.push(Owned { node: node.clone(), losses, ranks: Vec::new(), said });
             let Answer::Opened(opened) =
-                self.link.ask(node, Ask::Open { mirror, name, uuid }, ANSWER_TIMEOUT)?
+                self.link.ask(node, Ask::Open { mirror, name, uuid }, ANSWER_TIMEOUT + self.link.lease)?
             else {
                 return Err(malformed("a space was to be opened").with("node", node));
             };
@@ -408,7 +402,7 @@ impl Copying {
         let mut answers: Vec<Option<Next>> = self.owners.iter().map(|_| None).collect();
         loop {
             // What no rank waits for is not to hold up the owners' writers.
-            if self.shared.is_unused() {
+            if self.shared.is_unused.load(Relaxed) {
                 return Ending::Unused;
             }
             let next = match self.next(version, &mut answers) {
@@ -476,7 +470,7 @@ impl Copying {
     fn ask_next(&self, version: u64, answers: &mut [Option<Next>]) -> Result<()> {
         let is_alone = self.owners.len() == 1 && !self.link.is_own(&self.owners[0].node);
         let wait = if is_alone { NEXT_WAIT } else { EACH_NEXT_WAIT };
-        let within = wait + ANSWER_TIMEOUT;
+        let within = wait + ANSWER_TIMEOUT + self.link.lease;
         let ask = |(owned, answer): (&Owned, &Option<Next>)| {
             let mirror = self.mirror.clone();
             let ask = match answer {
@@ -562,12 +556,11 @@ impl Copying {
                 found.records.iter().map(|record| record.record(&owned.ranks)).collect::<Result<_>>()?;
             let bytes = records.iter().try_fold(0u64, |sum, record| sum.checked_add(record.bytes));
             let bytes = bytes.ok_or_else(|| malformed("the sizes of records are too large"))?;
-            let mut pull = Pull::new(&self.link, (&owned.node, &self.mirror), version, bytes, PART_TIMEOUT);
-            for record in &records {
-                match self.put(&mut writers[record.rank as usize], record, &mut pull)? {
-                    Copied::Whole => {}
-                    other => return Ok(other),
-                }
+            let within = PART_TIMEOUT + self.link.lease;
+            let mut pull = Pull::new(&self.link, (&owned.node, &self.mirror), version, bytes, within);
+            match self.copy_records(writers, &records, &mut pull)? {
+                Copied::Whole => {}
+                other => return Ok(other),
             }
             set_attributes(&mut writers[0], &self.news(owned, &found.attributes))?;
             all += bytes;
@@ -580,22 +573,49 @@ impl Copying {
         Ok(Copied::Whole)
     }
 
-    /// One record, from the network into the pool. Waits for free space as long as the mirror is wanted.
-    fn put(&self, writer: &mut Writer, record: &Record, pull: &mut Pull<'_>) -> Result<Copied> {
+    /// The payloads of all records, one behind the other, from the network into the pool.
+    fn copy_records(
+        &self,
+        writers: &mut [Writer],
+        records: &[Record],
+        pull: &mut Pull<'_>,
+    ) -> Result<Copied> {
+        let mut part = ZBytes::new();
+        let mut rest = part.reader();
+        for record in records {
+            let writer = &mut writers[record.rank as usize];
+            let mut reservation = match self.reserve(writer, record)? {
+                Continue(reservation) => reservation,
+                Break(stopped) => return Ok(stopped),
+            };
+            let mut out = reservation.as_mut_slice();
+            while !out.is_empty() {
+                if rest.is_empty() {
+                    part = pull.next_part()?;
+                    rest = part.reader();
+                }
+                let bytes = rest.remaining().min(out.len());
+                let (now, later) = out.split_at_mut(bytes);
+                rest.read_exact(now).map_err(|e| malformed(&e.to_string()))?;
+                out = later;
+            }
+            writer.commit(reservation)?;
+        }
+        Ok(Copied::Whole)
+    }
+
+    /// Memory for a record. Waits for free space as long as the mirror is wanted; else why it does not.
+    fn reserve(&self, writer: &mut Writer, record: &Record) -> Result<ControlFlow<Copied, Reservation>> {
         loop {
             match writer.reserve_record(&piece_of(record)) {
-                Ok(mut reservation) => {
-                    pull.fill(reservation.as_mut_slice())?;
-                    writer.commit(reservation)?;
-                    return Ok(Copied::Whole);
-                }
+                Ok(reservation) => return Ok(Continue(reservation)),
                 // Readers of this node hold the space, and the owner's writers wait for them.
                 Err(e) if matches!(e.kind(), Kind::QuotaFull | Kind::TimedOut) => {
                     if self.is_stopping() {
-                        return Ok(Copied::Stopped);
+                        return Ok(Break(Copied::Stopped));
                     }
-                    if self.shared.is_unused() {
-                        return Ok(Copied::Unused);
+                    if self.shared.is_unused.load(Relaxed) {
+                        return Ok(Break(Copied::Unused));
                     }
                     self.check_lost()?;
                 }
@@ -644,6 +664,8 @@ impl Copying {
         let mut elsewhere = BTreeMap::<Place, StandIn>::new();
         // Before a rank of this node has come, nothing is released.
         let mut has_come = false;
+        // By looks alone: this thread may wait for an owner, or the agent for a processor.
+        let mut unused_since = None;
         loop {
             let last = is_over.load(Relaxed);
             let seen = ranks.changes();
@@ -651,9 +673,10 @@ impl Copying {
                 ranks.now().into_iter().filter(|rank| rank.pid != Some(std::process::id())).collect();
             // One that came and left meanwhile is known by what it left.
             has_come |= !now.is_empty();
-            if !has_come || now.iter().any(|rank| rank.pid.is_some()) || ranks.is_awaited() {
-                self.shared.note_used();
-            }
+            let is_used = !has_come || now.iter().any(|rank| rank.pid.is_some()) || ranks.is_awaited();
+            unused_since = if is_used { None } else { unused_since.or_else(|| Some(Instant::now())) };
+            let is_unused = unused_since.is_some_and(|since: Instant| since.elapsed() > UNUSED);
+            self.shared.is_unused.store(is_unused, Relaxed);
             let report: Vec<Rank> = own_ranks(&now, &elsewhere);
             if told.as_ref() != Some(&report) || said_at.elapsed() >= REPORT_EVERY || last {
                 if let Some(places) = self.tell(&report) {
@@ -682,7 +705,7 @@ impl Copying {
         for owned in &self.owners {
             let ranks = ranks.iter().take(RANKS_MAX).cloned().collect();
             let ask = Ask::Readers { mirror: self.mirror.clone(), ranks };
-            match self.link.ask(&owned.node, ask, ANSWER_TIMEOUT) {
+            match self.link.ask(&owned.node, ask, ANSWER_TIMEOUT + self.link.lease) {
                 Ok(Answer::Elsewhere(places)) => all.iter_mut().for_each(|all| all.extend(places.clone())),
                 Err(e) if e.kind() == Kind::PeerMissing && !self.is_lost() => {
                     self.shared.has_gone_there.store(true, Relaxed);

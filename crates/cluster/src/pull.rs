@@ -28,9 +28,6 @@ pub struct Pull<'a> {
     asked: VecDeque<(u64, u64, Result<Pending>)>,
     /// First byte that was not asked for.
     next: u64,
-    /// The part that is handed out, and how much of it was.
-    part: ZBytes,
-    taken: usize,
     within: Duration,
 }
 
@@ -43,8 +40,7 @@ impl<'a> Pull<'a> {
         bytes: u64,
         within: Duration,
     ) -> Pull<'a> {
-        let (asked, part) = (VecDeque::with_capacity(AHEAD), ZBytes::new());
-        Pull { link, node, mirror, version, bytes, asked, next: 0, part, taken: 0, within }
+        Pull { link, node, mirror, version, bytes, asked: VecDeque::with_capacity(AHEAD), next: 0, within }
     }
 
     fn ask(&self, offset: u64, bytes: u64) -> Result<Pending> {
@@ -61,34 +57,12 @@ impl<'a> Pull<'a> {
         }
     }
 
-    /// The next bytes of the payload, as many as `out` holds.
+    /// The next part of the payload, which is not empty. There must be one.
     ///
     /// # Errors
     /// [`Kind::PeerMissing`]: the other agent is gone; [`Kind::Damaged`] and [`Kind::TimedOut`] after some tries;
     /// [`Kind::VersionGone`].
-    pub fn fill(&mut self, mut out: &mut [u8]) -> Result<()> {
-        while !out.is_empty() {
-            if self.taken == self.part.len() {
-                self.part = self.next_part()?;
-                self.taken = 0;
-            }
-            let mut begin = 0;
-            for slice in self.part.slices() {
-                let from = self.taken.saturating_sub(begin).min(slice.len());
-                let part = &slice[from..(from + out.len()).min(slice.len())];
-                out[..part.len()].copy_from_slice(part);
-                self.taken += part.len();
-                out = &mut out[part.len()..];
-                begin += slice.len();
-                if out.is_empty() {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn next_part(&mut self) -> Result<ZBytes> {
+    pub fn next_part(&mut self) -> Result<ZBytes> {
         self.ask_ahead();
         let (offset, bytes, mut pending) =
             self.asked.pop_front().expect("not more than all bytes is asked for");

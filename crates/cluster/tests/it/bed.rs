@@ -153,9 +153,15 @@ impl Bed {
 
     /// Nodes with agents that are connected.
     pub fn new(count: usize) -> Bed {
+        Bed::with(count, &[])
+    }
+
+    /// As [`Bed::new`], with more words for the agents.
+    pub fn with(count: usize, more: &[&str]) -> Bed {
         let mut bed = Bed::bare(count);
         for index in 0..count {
-            bed.start_agent(index);
+            let agent = Process::start(&mut bed.serve(index, more));
+            bed.nodes[index].agent = Some(agent);
         }
         bed.wait_ready();
         bed
@@ -169,11 +175,6 @@ impl Bed {
         self.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    pub fn start_agent(&mut self, index: usize) {
-        let process = Process::start(&mut self.serve(index, &[]));
-        self.nodes[index].agent = Some(process);
-    }
-
     /// The command of a node's agent in the foreground.
     pub fn serve(&self, index: usize, more: &[&str]) -> Command {
         let node = &self.nodes[index];
@@ -181,12 +182,14 @@ impl Bed {
         command
             .env("FOREBAY_DIR", node.dir.path())
             .args(["serve", "--job", "test", "--node", &node.name, "--nodes", &self.names()])
-            .args(["--listen", "tls/127.0.0.1:0", "--lease", LEASE])
+            .args(["--listen", "tls/127.0.0.1:0"])
             .arg("--rendezvous")
             .arg(self.rendezvous())
             .args(more);
-        if !more.contains(&"--timeout") {
-            command.args(["--timeout", "100"]);
+        for (option, value) in [("--lease", LEASE), ("--timeout", "100")] {
+            if !more.contains(&option) {
+                command.args([option, value]);
+            }
         }
         command
     }

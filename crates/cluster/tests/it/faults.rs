@@ -1,5 +1,7 @@
 //! Readers that hold, writers and agents that die or stand still.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -86,4 +88,24 @@ fn an_agent_that_stands_still_for_longer_than_the_lease_is_lost_and_comes_back()
     assert_eq!(other.lines("version").len(), 3);
     writer_of_other.lines("put");
     writer.kill();
+}
+
+#[test]
+fn an_agent_that_stands_still_for_less_than_its_lease_is_waited_for_while_payload_is_sent() {
+    let mut bed = Bed::with(2, &["--lease", "60"]);
+    // What was asked for of three is more than the buffers of a connection hold.
+    let names = ["heat", "wind", "rain"];
+    let mut readers = names.map(|name| bed.nodes[1].run("read", json!({ "name": name })));
+    let writers = names.map(|name| {
+        let with = json!({ "name": name, "steps": 8, "quota": 128 << 20, "large": 20 << 20 });
+        bed.nodes[0].run("write", with)
+    });
+    readers.iter_mut().for_each(|reader| drop(reader.line("version")));
+    bed.nodes[1].agent().signal(Signal::STOP);
+    // Longer than a sender of the network library waits.
+    std::thread::sleep(Duration::from_secs(7));
+    bed.nodes[1].agent().signal(Signal::CONT);
+    readers.into_iter().for_each(|reader| assert_eq!(reader.lines("version").len(), 7));
+    writers.into_iter().for_each(|writer| assert_eq!(writer.lines("put").len(), 8));
+    bed.stop();
 }

@@ -1,5 +1,10 @@
 //! Writers that end or die and come again: readers of another node see what readers of the writers' node see.
 
+use std::time::Duration;
+
+use forebay_space::ReaderRanks;
+use forebay_tier::clock::realtime_ns;
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::bed::{until, Bed};
@@ -19,7 +24,7 @@ fn a_reader_that_comes_after_a_run_reads_the_next_one() {
     bed.nodes[0].run("write", json!({ "steps": 8 })).lines("put");
     // What the earlier run has put is not taken for this one's.
     let mut reader = bed.nodes[1].run("read", json!({}));
-    assert_eq!(reader.line_within("open", std::time::Duration::from_secs(2)), None);
+    assert_eq!(reader.line_within("open", Duration::from_secs(2)), None);
     bed.nodes[0].run("write", json!({ "steps": 3 })).lines("put");
     assert_eq!(reader.lines("version").len(), 3);
     bed.stop();
@@ -54,7 +59,7 @@ fn a_reader_that_closed_early_does_not_keep_the_next_run_from_beginning() {
         bed.status("n1").is_some_and(|status| status["mirrors"][0]["state"] != "copying")
     });
     let mut reader = bed.nodes[1].run("read", json!({}));
-    assert_eq!(reader.line_within("version", std::time::Duration::from_secs(1)), None);
+    assert_eq!(reader.line_within("version", Duration::from_secs(1)), None);
     // No reader and no observer of the first run is in its way.
     bed.nodes[0].run("write", json!({ "steps": 4 })).lines("put");
     assert_eq!(reader.lines("version").len(), 4);
@@ -86,4 +91,22 @@ fn who_leaves_a_group_for_good_is_waited_for_no_more() {
     assert_eq!(here.lines("version").len(), 60);
     assert_eq!(writer.lines("put").len(), 60);
     bed.stop();
+}
+
+#[test]
+fn a_copy_ended_when_the_writers_did_and_not_when_that_was_heard() {
+    let mut bed = Bed::with(2, &["--lease", "60"]);
+    let mut reader = bed.nodes[1].run("read", json!({ "hold_at": 2 }));
+    let mut writer = bed.nodes[0].run("write", json!({ "pause_ms": 300 }));
+    reader.line("version");
+    bed.nodes[1].agent().signal(Signal::STOP);
+    assert!(writer.wait().success());
+    let ended = realtime_ns();
+    std::thread::sleep(Duration::from_secs(2));
+    bed.nodes[1].agent().signal(Signal::CONT);
+    reader.line("holding");
+    let copy = ReaderRanks::open(&format!("{}/heat", bed.nodes[1].dir.path().display())).unwrap();
+    until("the writers of the copy have ended", || copy.ended_unix_ns() != 0);
+    until("they ended when the writers did", || copy.ended_unix_ns() <= ended);
+    reader.kill();
 }
