@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use forebay_space::{
     destroy, glance, make_root, mechanism_of, Error, Kind, Mode, OpenOptions, ReaderRank, ReaderRanks,
-    Record, Reservation, Result, Scope, WhenFull, Writer,
+    Record, Reservation, Result, Scope, SpaceInfo, WhenFull, Writer,
 };
 
 use forebay_tier::capacity::headroom;
@@ -134,6 +134,16 @@ enum Ending {
     Stopped,
     /// No rank reads it.
     Unused,
+}
+
+/// The error for a version that has no space in the copy, which holds no other one.
+fn too_large(version: u64, copy: &SpaceInfo) -> Error {
+    Error::new(Kind::VersionTooLarge, format!("version {version} does not fit into the copy on this node"))
+        .with("quota", forebay_config::format_bytes(copy.quota_bytes))
+        .hint(
+            "the last pieces of each rank stay until it puts the next ones: increase the quota of the writers, or \
+             free memory on this node",
+        )
 }
 
 /// What a mirror is a copy of: spaces, and the start of their writers.
@@ -558,7 +568,7 @@ impl Copying {
             let bytes = bytes.ok_or_else(|| malformed("the sizes of records are too large"))?;
             let within = PART_TIMEOUT + self.link.lease;
             let mut pull = Pull::new(&self.link, (&owned.node, &self.mirror), version, bytes, within);
-            match self.copy_records(writers, &records, &mut pull)? {
+            match self.copy_records(writers, version, &records, &mut pull)? {
                 Copied::Whole => {}
                 other => return Ok(other),
             }
@@ -577,6 +587,7 @@ impl Copying {
     fn copy_records(
         &self,
         writers: &mut [Writer],
+        version: u64,
         records: &[Record],
         pull: &mut Pull<'_>,
     ) -> Result<Copied> {
@@ -584,7 +595,7 @@ impl Copying {
         let mut rest = part.reader();
         for record in records {
             let writer = &mut writers[record.rank as usize];
-            let mut reservation = match self.reserve(writer, record)? {
+            let mut reservation = match self.reserve(writer, version, record)? {
                 Continue(reservation) => reservation,
                 Break(stopped) => return Ok(stopped),
             };
@@ -604,8 +615,17 @@ impl Copying {
         Ok(Copied::Whole)
     }
 
-    /// Memory for a record. Waits for free space as long as the mirror is wanted; else why it does not.
-    fn reserve(&self, writer: &mut Writer, record: &Record) -> Result<ControlFlow<Copied, Reservation>> {
+    /// Memory for a record of a version. Waits for free space as long as the mirror is wanted; else why it does not.
+    ///
+    /// # Errors
+    /// `VersionTooLarge`: there will be none.
+    fn reserve(
+        &self,
+        writer: &mut Writer,
+        version: u64,
+        record: &Record,
+    ) -> Result<ControlFlow<Copied, Reservation>> {
+        let mut waits_for_none = 0;
         loop {
             match writer.reserve_record(&piece_of(record)) {
                 Ok(reservation) => return Ok(Continue(reservation)),
@@ -618,6 +638,13 @@ impl Copying {
                         return Ok(Break(Copied::Unused));
                     }
                     self.check_lost()?;
+                    // Once more: what readers have just released goes with the next attempt.
+                    let copy = glance(&self.name)?;
+                    let is_empty = e.kind() == Kind::QuotaFull && copy.versions_oldest >= version;
+                    waits_for_none = if is_empty { waits_for_none + 1 } else { 0 };
+                    if waits_for_none > 2 {
+                        return Err(too_large(version, &copy));
+                    }
                 }
                 Err(e) => return Err(e),
             }

@@ -65,7 +65,7 @@ struct Served {
     observing: Mutex<Observing>,
     ranks: ReaderRanks,
     held: Mutex<Option<Held>>,
-    /// All versions, until the first one is held.
+    /// The versions after the one that was copied, as long as none is held.
     kept: Mutex<Option<Hold>>,
     stand_ins: Mutex<BTreeMap<(String, u32), StandIn>>,
     /// Ranks that have left their group for good.
@@ -392,8 +392,8 @@ fn opened(info: &SpaceInfo, oldest: u64, node: &str) -> Result<Opened> {
 }
 
 impl Served {
-    /// Waits for a version, and holds it. What was held is released then, and not before: of what comes next nothing is
-    /// dropped meanwhile. A `peek` says only how it stands, and changes nothing.
+    /// Waits for a version, and holds it. What was held before is released at once, since its space may be wanted for
+    /// this one. A `peek` says only how it stands, and changes nothing.
     fn next(&self, version: u64, wait: Duration, peek: bool, is_ending: &AtomicBool) -> Result<Next> {
         let deadline = Instant::now() + wait;
         let mut observing = lock(&self.observing);
@@ -402,6 +402,9 @@ impl Served {
             // The answer was lost.
             Observing::Over(last) => return Ok(last.clone()),
         };
+        if !peek {
+            self.release_before(observer, version)?;
+        }
         let next = loop {
             if is_ending.load(Relaxed) {
                 break Next::Died("the agent was stopped".to_string());
@@ -440,6 +443,17 @@ impl Served {
         *lock(&self.kept) = None;
         *observing = Observing::Over(next.clone());
         Ok(next)
+    }
+
+    /// Releases what is held of versions before this one, which is kept from now on.
+    fn release_before(&self, observer: &Reader, version: u64) -> Result<()> {
+        let mut held = lock(&self.held);
+        if held.as_ref().is_some_and(|held| held.version < version) {
+            // First: nothing is dropped meanwhile.
+            *lock(&self.kept) = observer.keep_from(version)?;
+            *held = None;
+        }
+        Ok(())
     }
 
     fn hold(&self, observer: &mut Reader, version: u64) -> Result<Next> {

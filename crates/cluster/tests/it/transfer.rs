@@ -1,8 +1,9 @@
 //! What readers of another node see is what readers of the writers' node see.
 
+use forebay_space::{Dtype, OpenOptions, Writer};
 use serde_json::json;
 
-use crate::bed::{left_in, Bed};
+use crate::bed::{left_in, Bed, DEADLINE};
 
 #[test]
 fn versions_are_the_same_byte_for_byte() {
@@ -102,4 +103,37 @@ fn a_name_can_be_used_again() {
         crate::bed::until("the space is gone", is_gone);
     }
     bed.stop();
+}
+
+#[test]
+fn a_version_that_has_no_space_in_the_copy_is_an_error() {
+    let bed = Bed::new(2);
+    let mut reader = bed.nodes[1].run("read", json!({}));
+    reader.line("waiting");
+    let name = format!("{}/heat", bed.nodes[0].dir.path().display());
+    let mut writers = [0, 1].map(|rank| {
+        let options = OpenOptions {
+            rank: Some(rank),
+            size: Some(2),
+            component: Some("sim".into()),
+            quota_bytes: Some(48 << 20),
+            timeout: DEADLINE,
+            ..OpenOptions::default()
+        };
+        Writer::open(&name, &options).unwrap()
+    });
+    let put = |writer: &mut Writer, variable: &str, bytes: u64| {
+        writer.begin_step().unwrap();
+        writer.put(variable, Dtype::U8, &[bytes], &[0], &[bytes], &vec![7; bytes as usize]).unwrap();
+        writer.end_step().unwrap();
+    };
+    writers.iter_mut().for_each(|writer| put(writer, &format!("of {}", writer.rank()), 20 << 20));
+    reader.line("version");
+    // Of rank 1 there is space for this, and what it put before goes; the copy has the pieces of rank 0 first.
+    put(&mut writers[1], "of 1", 1 << 20);
+    put(&mut writers[0], "of 0", 17 << 20);
+    let error = reader.line("error");
+    assert!(error.contains("ProducerDied") && error.contains("VersionTooLarge"), "{error}");
+    drop(writers);
+    let _ = forebay_space::destroy(&name);
 }
