@@ -65,8 +65,8 @@ pub fn stage(ci: &mut Run) {
             ci.summary.skip(setting.name, &why);
             continue;
         }
-        let of_user = of_agent.iter().filter(|_| setting.name == UNPRIVILEGED);
-        for binary in all.iter().filter(|binary| faces_the_kernel(ci.root, binary)).chain(of_user) {
+        let more = if setting.name == UNPRIVILEGED { &of_agent[..] } else { &[] };
+        for binary in all.iter().filter(|binary| faces_the_kernel(ci.root, binary)).chain(more) {
             one(ci, setting, binary);
         }
     }

@@ -29,12 +29,11 @@ use crate::message::{
 
 /// Replies of one query that may wait to be taken: each query has one.
 const REPLIES: usize = 2;
-/// Payload that waits to be sent to an agent, in batches of 64 KiB: who fills them and who sends them seldom wait for
-/// each other.
+/// Batches of 64 KiB of payload that wait to be sent to an agent, so that filling and sending overlap.
 const BATCHES: u64 = 8;
-/// Memory for what an agent has sent and is not yet copied: used again, where it would otherwise be made anew.
+/// Receive buffers of a connection, which are reused; what exceeds them is allocated.
 const RECEIVED_BYTES: u64 = 8 << 20;
-/// How long an agent may take nothing, at least.
+/// A connection stays for at least this long while the other agent receives nothing.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Closing a session waits for its peers.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -125,7 +124,7 @@ pub struct Link {
     incarnation: u64,
     /// What this node is asked, without the network.
     own: Arc<dyn Answering>,
-    /// After so long without a word an agent is lost. One that is not may leave a request alone for as long.
+    /// An agent that is silent for this long is lost. One that is not yet may leave a request unanswered for as long.
     pub lease: Duration,
     /// Who is there.
     pub peers: Arc<Peers>,
@@ -415,7 +414,7 @@ fn reply(query: &Query, answer: Outgoing) {
 
 /// The session's configuration.
 fn configuration(connecting: &Connecting<'_>) -> serde_json::Value {
-    // An agent that takes nothing is lost after the lease, as one that says nothing is; the session would close sooner.
+    // An agent that receives nothing is lost after the lease, as one that is silent; the default would be sooner.
     let wait = connecting.lease.max(SEND_TIMEOUT);
     let tls = connecting.identity.map(|identity| {
         json!({

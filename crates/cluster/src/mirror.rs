@@ -136,14 +136,14 @@ enum Ending {
     Unused,
 }
 
-/// The error for a version that has no space in the copy, which holds no other one.
-fn too_large(version: u64, copy: &SpaceInfo) -> Error {
-    Error::new(Kind::VersionTooLarge, format!("version {version} does not fit into the copy on this node"))
-        .with("quota", forebay_config::format_bytes(copy.quota_bytes))
-        .hint(
-            "the last pieces of each rank stay until it puts the next ones: increase the quota of the writers, or \
-             free memory on this node",
-        )
+/// The error for a version that has no space in a mirror which holds no other one.
+fn too_large(version: u64, mirror: &SpaceInfo) -> Error {
+    Error::new(
+        Kind::VersionTooLarge,
+        format!("version {version} does not fit into the mirror of {} on this node", mirror.name),
+    )
+    .with("quota", forebay_config::format_bytes(mirror.quota_bytes))
+    .hint("a mirror needs space for two versions: increase the quota of the writers, or free memory on this node")
 }
 
 /// What a mirror is a copy of: spaces, and the start of their writers.
@@ -625,7 +625,7 @@ impl Copying {
         version: u64,
         record: &Record,
     ) -> Result<ControlFlow<Copied, Reservation>> {
-        let mut waits_for_none = 0;
+        let mut refused_while_empty = 0;
         loop {
             match writer.reserve_record(&piece_of(record)) {
                 Ok(reservation) => return Ok(Continue(reservation)),
@@ -638,12 +638,12 @@ impl Copying {
                         return Ok(Break(Copied::Unused));
                     }
                     self.check_lost()?;
-                    // Once more: what readers have just released goes with the next attempt.
-                    let copy = glance(&self.name)?;
-                    let is_empty = e.kind() == Kind::QuotaFull && copy.versions_oldest >= version;
-                    waits_for_none = if is_empty { waits_for_none + 1 } else { 0 };
-                    if waits_for_none > 2 {
-                        return Err(too_large(version, &copy));
+                    // Tried again: space that readers have just released is free with the next attempt.
+                    let mirror = glance(&self.name)?;
+                    let is_empty = e.kind() == Kind::QuotaFull && mirror.versions_oldest >= version;
+                    refused_while_empty = if is_empty { refused_while_empty + 1 } else { 0 };
+                    if refused_while_empty > 2 {
+                        return Err(too_large(version, &mirror));
                     }
                 }
                 Err(e) => return Err(e),

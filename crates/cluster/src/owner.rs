@@ -683,12 +683,19 @@ mod tests {
         }
     }
 
-    fn put(writer: &mut Writer, name: &str, data: &[u8]) {
+    fn put(writer: &mut Writer, name: &str, data: &[u8]) -> Result<()> {
         let shape = [data.len() as u64];
         let piece = Piece { name, dtype: Dtype::U8, shape: &shape, start: &[0], count: &shape };
-        let mut reservation = writer.reserve_record(&piece).unwrap();
+        let mut reservation = writer.reserve_record(&piece)?;
         reservation.as_mut_slice().copy_from_slice(data);
-        writer.commit(reservation).unwrap();
+        writer.commit(reservation)
+    }
+
+    /// One version of one variable.
+    fn put_version(writer: &mut Writer, data: &[u8]) -> Result<()> {
+        writer.begin_step()?;
+        put(writer, "x", data)?;
+        writer.end_step()
     }
 
     fn space() -> (tempfile::TempDir, String) {
@@ -717,16 +724,11 @@ mod tests {
         assert_eq!(open(&owner, &name).oldest, 0);
         let mut reader = Reader::open(&name, &options).unwrap();
         let data = vec![7; 2 << 20];
-        let shape = [data.len() as u64];
-        let piece = Piece { name: "x", dtype: Dtype::U8, shape: &shape, start: &[0], count: &shape };
         let mut versions = 0;
         let error = loop {
-            writer.begin_step().unwrap();
-            match writer.reserve_record(&piece) {
-                Ok(reservation) => writer.commit(reservation).unwrap(),
-                Err(error) => break error,
+            if let Err(error) = put_version(&mut writer, &data) {
+                break error;
             }
-            writer.end_step().unwrap();
             assert_eq!(reader.begin_step(None).unwrap(), Some(versions));
             reader.end_step().unwrap();
             versions += 1;
@@ -740,7 +742,7 @@ mod tests {
             );
         }
         // The version before is released with the request for the next one.
-        put(&mut writer, "x", &data);
+        put(&mut writer, "x", &data).unwrap();
     }
 
     #[test]
@@ -750,9 +752,7 @@ mod tests {
         let owner = Owner::new("a");
         open(&owner, &name);
         for version in 0..3 {
-            writer.begin_step().unwrap();
-            put(&mut writer, "x", &[7; 100]);
-            writer.end_step().unwrap();
+            put_version(&mut writer, &[7; 100]).unwrap();
             assert!(matches!(next(&owner, version, false), Next::Version(_)));
         }
         owner.answer_in_words("b", Ask::Close { mirror: "mirror".into() }).unwrap();
@@ -767,9 +767,7 @@ mod tests {
         let mut writer = Writer::open(&name, &options()).unwrap();
         let owner = Owner::new("a");
         open(&owner, &name);
-        writer.begin_step().unwrap();
-        put(&mut writer, "x", &[7; 100]);
-        writer.end_step().unwrap();
+        put_version(&mut writer, &[7; 100]).unwrap();
         assert!(matches!(next(&owner, 0, false), Next::Version(_)));
         assert!(matches!(next(&owner, 1, true), Next::Waiting));
         writer.abandon();
@@ -789,7 +787,7 @@ mod tests {
         // Pieces that are sent as they lie, pieces that are gathered, and empty ones.
         for (index, bytes) in [10, 40_000, 0, 32 << 10, 7, 9, 100_000, 1].into_iter().enumerate() {
             let data: Vec<u8> = (0..bytes).map(|at: usize| (at * 31 + index) as u8).collect();
-            put(&mut writer, &format!("x{index}"), &data);
+            put(&mut writer, &format!("x{index}"), &data).unwrap();
             all.extend(data);
         }
         writer.end_step().unwrap();

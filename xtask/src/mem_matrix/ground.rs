@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use crate::packages::{cargo, target_folder};
+use crate::packages::{build, target_folder};
 
 /// Debian packages that rows use: the package and a file that it brings.
 pub const DEBIAN: [(&str, &str); 2] =
@@ -32,11 +32,7 @@ impl Ground {
     pub fn new(root: &Path, built: bool) -> Result<Ground, String> {
         let target = target_folder(root);
         if !built {
-            let mut command = Command::new(cargo());
-            command.args(["build", "--release", "--quiet", "-p", "forebay-cli", "-p", "forebay-mem"]);
-            if !command.current_dir(root).status().is_ok_and(|status| status.success()) {
-                return Err("cargo did not build forebay-cli and forebay-mem".to_string());
-            }
+            build(root, &["--lib", "--bins"])?;
         }
         let folder = on_disk(&target)?;
         let ground = Ground { folder, environment: target.join("mem-matrix/venv"), made: Mutex::default() };

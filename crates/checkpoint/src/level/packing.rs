@@ -30,8 +30,8 @@ use zstd::bulk::Compressor;
 
 use super::{arrange, Level, Piece};
 use crate::format::{
-    damaged, data_name, directory_of, Base, Commit, Manifest, Packed, StepId, Stored, Variable, CHUNK_BYTES,
-    COMMIT,
+    damaged, data_name, directory_of, step_of, Base, Commit, Manifest, Packed, StepId, Stored, Variable,
+    CHUNK_BYTES, COMMIT,
 };
 use crate::place::{threads, Part, Written};
 
@@ -256,10 +256,10 @@ impl Level {
     /// Whether other ranks have committed a step, or a later one of its run, since this one saw it without a record.
     /// Then its bases may be dropped, also where it stays: another rank's piece of a later step stands on it.
     fn is_gone_on_from(&self, id: StepId) -> Result<bool> {
-        // The oldest first: a record is removed only after that of a later step was written.
-        let mut ids: Vec<StepId> = self.steps()?.iter().map(|step| step.id).collect();
+        let mut ids: Vec<StepId> = self.place.list("")?.iter().filter_map(|name| step_of(name)).collect();
         ids.retain(|later| later.incarnation == id.incarnation && *later >= id);
-        ids.reverse();
+        // The oldest first: a record is removed only after that of a later step was written.
+        ids.sort_unstable();
         for later in ids {
             if self.place.list(&directory_of(later))?.iter().any(|name| name == COMMIT) {
                 return Ok(true);
