@@ -715,34 +715,46 @@ mod tests {
         owner.of("mirror").unwrap().next(version, wait, peek, &AtomicBool::new(false)).unwrap()
     }
 
+    /// Puts versions from `first` on, which the reader releases at once, until the quota is full; the end of them.
+    fn fill(writer: &mut Writer, reader: &mut Reader, first: u64) -> u64 {
+        let data = vec![7; 2 << 20];
+        for version in first.. {
+            if let Err(error) = put_version(writer, &data) {
+                assert_eq!(error.kind(), Kind::QuotaFull, "{error}");
+                return version;
+            }
+            assert_eq!(reader.begin_step(None).unwrap(), Some(version));
+            reader.end_step().unwrap();
+            assert!(version < 9, "the quota has space for less than four");
+        }
+        unreachable!("versions end");
+    }
+
     #[test]
     fn what_readers_of_the_node_release_stays_until_the_mirror_has_asked_for_it() {
-        let (_root, name) = space();
-        let options = OpenOptions { timeout: Duration::from_millis(100), ..options() };
-        let mut writer = Writer::open(&name, &options).unwrap();
-        let owner = Owner::new("a");
-        assert_eq!(open(&owner, &name).oldest, 0);
-        let mut reader = Reader::open(&name, &options).unwrap();
-        let data = vec![7; 2 << 20];
-        let mut versions = 0;
-        let error = loop {
-            if let Err(error) = put_version(&mut writer, &data) {
-                break error;
+        // Before the mirror asks for the first version, and after it has asked for one that is not there yet.
+        for asked in [0, 1] {
+            let (_root, name) = space();
+            let options = OpenOptions { timeout: Duration::from_millis(100), ..options() };
+            let mut writer = Writer::open(&name, &options).unwrap();
+            let owner = Owner::new("a");
+            assert_eq!(open(&owner, &name).oldest, 0);
+            let mut reader = Reader::open(&name, &options).unwrap();
+            if asked == 1 {
+                put_version(&mut writer, &[7; 100]).unwrap();
+                reader.begin_step(None).unwrap();
+                reader.end_step().unwrap();
+                assert!(matches!(next(&owner, 0, false), Next::Version(_)));
+                assert!(matches!(next(&owner, 1, false), Next::Waiting));
             }
-            assert_eq!(reader.begin_step(None).unwrap(), Some(versions));
-            reader.end_step().unwrap();
-            versions += 1;
-            assert!(versions < 9, "the quota has space for less than four");
-        };
-        assert_eq!(error.kind(), Kind::QuotaFull, "{error}");
-        for version in 0..versions {
-            assert!(
-                matches!(next(&owner, version, false), Next::Version(_)),
-                "version {version} of {versions}"
-            );
+            let versions = fill(&mut writer, &mut reader, asked);
+            for version in asked..versions {
+                let found = next(&owner, version, false);
+                assert!(matches!(found, Next::Version(_)), "{version} of {versions}: {found:?}");
+            }
+            // The version before is released with the request for the next one.
+            put(&mut writer, "x", &vec![7; 2 << 20]).unwrap();
         }
-        // The version before is released with the request for the next one.
-        put(&mut writer, "x", &data).unwrap();
     }
 
     #[test]

@@ -253,11 +253,11 @@ impl Level {
         Ok(true)
     }
 
-    /// Whether other ranks have committed a step, or a later one of its run, since this one saw it without a record.
-    /// Then its bases may be dropped, also where it stays: another rank's piece of a later step stands on it.
+    /// Whether other ranks have committed a later step of the run since this one was seen without a record. Then its
+    /// bases may be dropped, also where it stays: another rank's piece of a later step stands on it.
     fn is_gone_on_from(&self, id: StepId) -> Result<bool> {
         let mut ids: Vec<StepId> = self.place.list("")?.iter().filter_map(|name| step_of(name)).collect();
-        ids.retain(|later| later.incarnation == id.incarnation && *later >= id);
+        ids.retain(|later| later.incarnation == id.incarnation && *later > id);
         // The oldest first: a record is removed only after that of a later step was written.
         ids.sort_unstable();
         for later in ids {
