@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_space::{Error, Kind, Result};
@@ -72,7 +73,7 @@ struct Peer {
 
 impl Peers {
     fn note(&self, node: &str, incarnation: u64, lives: bool) -> bool {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let peer = known.entry(node.to_string()).or_default();
         let is_loss = match lives {
             true => peer.lives.replace(incarnation).is_some_and(|before| before != incarnation),
@@ -86,13 +87,13 @@ impl Peers {
 
     /// Whether the agent of a node is there.
     pub fn is_there(&self, node: &str) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         known.get(node).is_some_and(|peer| peer.lives.is_some())
     }
 
     /// How often the agent of a node was lost. Once it has risen, nothing that was agreed on with it before holds.
     pub fn losses(&self, node: &str) -> u64 {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         known.get(node).map_or(0, |peer| peer.losses)
     }
 
@@ -112,6 +113,10 @@ impl Peers {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The session of an agent.
@@ -366,26 +371,40 @@ fn watch(
 }
 
 /// Answers requests, each on a thread of its own, as long as the session is open.
+///
+/// Who lets go of a query last tells its sender that it is over, and waits for space to send. That must not be the
+/// network's only thread, which sends what others wait for, and which has the query, too, until the callback has
+/// returned. So an answered query is let go of when the next one has come: they come one after the other.
 fn serve(session: &Session, key: &str, answering: Arc<dyn Answering>) -> zenoh::Result<()> {
-    let busy = Arc::new(AtomicUsize::new(0));
+    let (busy, answered) = (Arc::new(AtomicUsize::new(0)), Arc::<Mutex<Vec<Query>>>::default());
+    let (refuse, refused) = channel::<Query>();
+    let refusing = answered.clone();
+    std::thread::spawn(move || {
+        for query in refused {
+            let error = Error::new(Kind::TooMany, "the agent has too many requests");
+            reply(&query, Outgoing::Message(Err(error)));
+            lock(&refusing).push(query);
+        }
+    });
     session
         .declare_queryable(key.to_string())
         .complete(true)
         .callback(move |query| {
-            let (busy, answering) = (busy.clone(), answering.clone());
+            let before = std::mem::take(&mut *lock(&answered));
             if busy.fetch_add(1, SeqCst) >= REQUESTS_MAX {
                 busy.fetch_sub(1, SeqCst);
-                reply(
-                    &query,
-                    Outgoing::Message(Err(Error::new(Kind::TooMany, "the agent has too many requests"))),
-                );
+                lock(&answered).extend(before);
+                let _ = refuse.send(query);
                 return;
             }
+            let (busy, answering, answered) = (busy.clone(), answering.clone(), answered.clone());
             std::thread::spawn(move || {
                 let request = query.payload().map(|payload| read_request(&payload.to_bytes()));
                 let request = request.unwrap_or_else(|| Err(malformed("it is empty")));
                 let answer = request.map(|request| answering.answer(request));
                 reply(&query, answer.unwrap_or_else(|e| Outgoing::Message(Err(e))));
+                drop(before);
+                lock(&answered).push(query);
                 busy.fetch_sub(1, SeqCst);
             });
         })
