@@ -34,10 +34,14 @@ const SEARCH_MAX: Duration = Duration::from_secs(10);
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// The folder of the job has gone when it was not there for so long: file systems of the network have gaps.
 const FOLDER_GONE: Duration = Duration::from_secs(5);
+/// A mirror of another node that lives says so more often: it waits for no agent for longer than a lease.
+const SILENT_MAX: Duration = Duration::from_secs(30);
 /// Answers that were under way have so long.
 const LAST_ANSWERS: Duration = Duration::from_millis(400);
 /// Mirrors have so long to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// And so long to be removed, once no agent is connected any more.
+const LAST_REMOVALS: Duration = Duration::from_secs(3);
 
 /// How an agent is to be.
 #[derive(Clone, Debug)]
@@ -226,6 +230,7 @@ impl Agent {
         let why = loop {
             self.tick();
             if said_at.is_none_or(|at| at.elapsed() >= STATUS_EVERY) {
+                self.owner.end_silent(SILENT_MAX + 2 * self.options.lease);
                 if self.at.is_there() {
                     seen_at = Instant::now();
                     // What cannot be written now is written the next time.
@@ -375,7 +380,16 @@ impl Agent {
             std::thread::sleep(LAST_ANSWERS);
         }
         self.link.close();
-        drop(self.folder);
+        // Those that waited for an agent that stands still end now.
+        let deadline = Instant::now() + LAST_REMOVALS;
+        while self.mirrors.values().any(|mirror| !mirror.is_gone()) && Instant::now() < deadline {
+            std::thread::sleep(TICK);
+        }
+        match self.mirrors.values().all(Mirror::is_gone) {
+            true => drop(self.folder),
+            // As one that was killed: the next agent removes what is left.
+            false => std::mem::forget(self.folder),
+        }
         // Last: `stop` waits for it.
         remove_own(&self.at, &self.options.node);
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -44,14 +44,16 @@ impl AgentFolder {
         let path = make_root()?.join(AGENT_FOLDER);
         let failed = |e| Error::io(format!("cannot make the agent's folder {}", path.display()), e);
         make_folder(&path).map_err(failed)?;
-        let mut options = OpenOptions::new();
-        let lock =
-            options.write(true).create(true).truncate(false).mode(0o600).open(path.join(AGENT_LOCK_FILE));
-        let lock = lock.map_err(failed)?;
-        take_lock(&lock).map_err(|_| {
-            Error::new(Kind::NameInUse, "another agent already serves the spaces of this node")
-                .with("folder", path.display())
-                .hint("a directory of spaces has one agent: stop the other agent, or set FOREBAY_DIR for this job")
+        let lock = take_lock(&path.join(AGENT_LOCK_FILE)).map_err(|e| match e.kind() {
+            ErrorKind::WouldBlock => Error::new(
+                Kind::NameInUse,
+                "another agent already serves the spaces of this node",
+            )
+            .with("folder", path.display())
+            .hint(
+                "a directory of spaces has one agent: stop the other agent, or set FOREBAY_DIR for this job",
+            ),
+            _ => failed(e),
         })?;
         let folder = AgentFolder { path: path.clone(), _lock: lock };
         folder.remove_left_behind();
@@ -136,13 +138,25 @@ impl Drop for AgentFolder {
     }
 }
 
-/// Takes the lock; that of a program that looks whether there is an agent is there for microseconds.
-fn take_lock(lock: &File) -> rustix::io::Result<()> {
+/// Takes the lock. That of a program that looks whether there is an agent is there for microseconds; an agent that ends
+/// removes the file before its lock goes.
+fn take_lock(path: &Path) -> std::io::Result<File> {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
-        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
-            taken => return taken,
+        make_folder(path.parent().expect("a file in a folder"))?;
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+        let taken = lock.and_then(|lock| {
+            flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            Ok((lock.metadata()?.ino() == fs::metadata(path)?.ino()).then_some(lock))
+        });
+        let has_time = Instant::now() < deadline;
+        match taken {
+            Ok(Some(lock)) => return Ok(lock),
+            Ok(None) if !has_time => return Err(ErrorKind::WouldBlock.into()),
+            Err(e) if !has_time || !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::NotFound) => {
+                return Err(e)
+            }
+            _ => std::thread::sleep(Duration::from_millis(5)),
         }
     }
 }
@@ -202,5 +216,27 @@ impl Demands {
     /// One was met.
     pub fn met(&mut self, name: &str) {
         self.spaces.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_of_an_agent_that_ends_is_not_taken_on_a_file_that_is_gone() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join(AGENT_FOLDER).join(AGENT_LOCK_FILE);
+        let before = take_lock(&path).unwrap();
+        assert_eq!(take_lock(&path).unwrap_err().kind(), ErrorKind::WouldBlock);
+        let after = std::thread::scope(|threads| {
+            let next = threads.spawn(|| take_lock(&path).unwrap());
+            std::thread::sleep(LOCK_TIMEOUT / 4);
+            // In this order, as an agent ends.
+            fs::remove_dir_all(path.parent().unwrap()).unwrap();
+            drop(before);
+            next.join().unwrap()
+        });
+        assert_eq!(after.metadata().unwrap().ino(), fs::metadata(&path).unwrap().ino());
     }
 }

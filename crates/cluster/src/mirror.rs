@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use forebay_space::{
     destroy, glance, make_root, mechanism_of, Error, Kind, Mode, OpenOptions, ReaderRank, ReaderRanks,
-    Record, Reservation, Result, Scope, SpaceInfo, WhenFull, Writer,
+    Record, Reservation, Result, Retention, Scope, SpaceInfo, WhenFull, Writer,
 };
 
 use forebay_tier::capacity::headroom;
@@ -136,14 +136,27 @@ enum Ending {
     Unused,
 }
 
-/// The error for a version that has no space in a mirror which holds no other one.
+/// Whether readers hold none of the versions before this one: what is there stays by the retention alone.
+fn is_released(oldest: u64, retention: Retention, version: u64) -> bool {
+    let stay = match retention {
+        Retention::Released => 0,
+        Retention::Last(count) => count,
+        Retention::Forever => u64::MAX,
+    };
+    oldest.saturating_add(stay) >= version
+}
+
+/// The error for a version that has no space in a mirror of which readers hold nothing.
 fn too_large(version: u64, mirror: &SpaceInfo) -> Error {
     Error::new(
         Kind::VersionTooLarge,
         format!("version {version} does not fit into the mirror of {} on this node", mirror.name),
     )
     .with("quota", forebay_config::format_bytes(mirror.quota_bytes))
-    .hint("a mirror needs space for two versions: increase the quota of the writers, or free memory on this node")
+    .hint(
+        "a mirror needs space for two versions more than its retention keeps: increase the quota of the writers, or \
+         free memory on this node",
+    )
 }
 
 /// What a mirror is a copy of: spaces, and the start of their writers.
@@ -319,14 +332,12 @@ impl Copying {
                 .with("writers_on", self.nodes())
                 .hint("`forebay ls` shows the spaces of this node; remove it with `forebay clean`, or rename yours"));
         }
-        // Of one owner a copy like it. The quotas of several may be more than this node has, and so may segments as
-        // large as theirs, one for each writer.
-        let is_whole = self.owners.len() == 1;
-        // The directory of spaces need not be memory.
+        // The directory of spaces need not be memory. Its node may have less than that of the writers.
         let root = make_root()?;
         let tier = forebay_tier::detect(&root)?;
-        let free = || headroom(&root, tier).map(|free| free.bytes / 2);
-        let quota_bytes = if is_whole { opened.quota_bytes } else { opened.quota_bytes.min(free()?) };
+        let quota_bytes = opened.quota_bytes.min(headroom(&root, tier)?.bytes / 2);
+        // One that is smaller, or of several owners, may have no space for segments as large as theirs.
+        let is_alike = self.owners.len() == 1 && quota_bytes == opened.quota_bytes;
         let node_of = |rank| {
             let owned = self.owners.iter().find(|owned| owned.ranks.contains(&rank));
             owned.map_or("", |owned| owned.node.as_str())
@@ -338,7 +349,7 @@ impl Copying {
                 component: Some(stand_in_name(&opened.component, node_of(rank))),
                 tier: Some(tier),
                 quota_bytes: Some(quota_bytes),
-                segment_bytes: is_whole.then_some(opened.segment_bytes),
+                segment_bytes: is_alike.then_some(opened.segment_bytes),
                 retention: Some(opened.retention.parse()?),
                 checksum: Some(opened.checksum),
                 when_full: Some(WhenFull::Block),
@@ -625,7 +636,7 @@ impl Copying {
         version: u64,
         record: &Record,
     ) -> Result<ControlFlow<Copied, Reservation>> {
-        let mut refused_while_empty = 0;
+        let mut refused_while_free = 0;
         loop {
             match writer.reserve_record(&piece_of(record)) {
                 Ok(reservation) => return Ok(Continue(reservation)),
@@ -639,10 +650,13 @@ impl Copying {
                     }
                     self.check_lost()?;
                     // Tried again: space that readers have just released is free with the next attempt.
-                    let mirror = glance(&self.name)?;
-                    let is_empty = e.kind() == Kind::QuotaFull && mirror.versions_oldest >= version;
-                    refused_while_empty = if is_empty { refused_while_empty + 1 } else { 0 };
-                    if refused_while_empty > 2 {
+                    let mirror = glance(&self.name).ok().filter(|_| e.kind() == Kind::QuotaFull);
+                    let is_free = mirror.as_ref().is_some_and(|mirror| {
+                        let retention = mirror.retention.parse();
+                        retention.is_ok_and(|kept| is_released(mirror.versions_oldest, kept, version))
+                    });
+                    refused_while_free = if is_free { refused_while_free + 1 } else { 0 };
+                    if let Some(mirror) = mirror.filter(|_| refused_while_free > 2) {
                         return Err(too_large(version, &mirror));
                     }
                 }
@@ -704,6 +718,11 @@ impl Copying {
             unused_since = if is_used { None } else { unused_since.or_else(|| Some(Instant::now())) };
             let is_unused = unused_since.is_some_and(|since: Instant| since.elapsed() > UNUSED);
             self.shared.is_unused.store(is_unused, Relaxed);
+            if is_unused && !last {
+                // It ends. Owners that are slow must not keep a rank that comes now from being seen.
+                ranks.wait(seen, POLL);
+                continue;
+            }
             let report: Vec<Rank> = own_ranks(&now, &elsewhere);
             if told.as_ref() != Some(&report) || said_at.elapsed() >= REPORT_EVERY || last {
                 if let Some(places) = self.tell(&report) {
@@ -838,4 +857,23 @@ fn set_attributes(writer: &mut Writer, attributes: &Attributes) -> Result<()> {
     let known = writer.attributes()?;
     let mut new = attributes.iter().filter(|(key, value)| known.get(*key) != Some(*value));
     new.try_for_each(|(key, value)| writer.set_attribute(key, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_retention_keeps_is_held_by_no_reader() {
+        // Version 7 is to be copied; the oldest one that is there.
+        for (retention, oldest, is_free) in [
+            (Retention::Released, 7, true),
+            (Retention::Released, 6, false),
+            (Retention::Last(2), 5, true),
+            (Retention::Last(2), 4, false),
+            (Retention::Forever, 0, true),
+        ] {
+            assert_eq!(is_released(oldest, retention, 7), is_free, "{retention} {oldest}");
+        }
+    }
 }

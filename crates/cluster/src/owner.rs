@@ -65,12 +65,22 @@ struct Served {
     observing: Mutex<Observing>,
     ranks: ReaderRanks,
     held: Mutex<Option<Held>>,
-    /// The versions after the one that was copied, as long as none is held.
-    kept: Mutex<Option<Hold>>,
+    /// The version that the mirror asks for, or copies, and all after it.
+    kept: Mutex<Kept>,
+    /// When the mirror was last heard of.
+    asked_at: Mutex<Instant>,
     stand_ins: Mutex<BTreeMap<(String, u32), StandIn>>,
     /// Ranks that have left their group for good.
     left: Mutex<BTreeSet<(String, u32)>>,
     is_over: AtomicBool,
+}
+
+/// From which version on all are kept.
+#[derive(Default)]
+struct Kept {
+    from: u64,
+    /// None: a version was dropped, or nothing is asked for any more.
+    _hold: Option<Hold>,
 }
 
 /// What a mirror waits for.
@@ -176,10 +186,12 @@ impl Owner {
     }
 
     fn of(&self, mirror: &str) -> Result<Arc<Served>> {
-        lock(&self.served).get(mirror).cloned().ok_or_else(|| {
+        let served = lock(&self.served).get(mirror).cloned().ok_or_else(|| {
             Error::new(Kind::PeerMissing, "the agent no longer knows this mirror")
                 .hint("its node was considered lost for a time; open the space again")
-        })
+        })?;
+        *lock(&served.asked_at) = Instant::now();
+        Ok(served)
     }
 
     /// The space of this name, where its writers are on this node; or where they were, in this job, and one of the
@@ -250,17 +262,15 @@ impl Owner {
             Err(e) if is_missing(&e) => return Ok(None),
             ranks => ranks?,
         };
+        // The name may have gone to the space of the next run meanwhile.
+        if ranks.uuid() != info.uuid {
+            return Ok(None);
+        }
         let is_taken = wanted.iter().any(|claim| ranks.is_streamed_by(&claim.here()));
         Ok(Some(Seen { info, ranks: Some(ranks), is_taken }))
     }
 
     fn open(&self, node: &str, mirror: String, name: &str, uuid: &str) -> Result<Opened> {
-        let info = glance(name)?;
-        if info.uuid != uuid {
-            return Err(
-                Error::new(Kind::PeerMissing, format!("space {name} was replaced")).with("node", &self.node)
-            );
-        }
         let options = OpenOptions {
             observer: true,
             component: Some(stand_in_name("agent", node)),
@@ -270,16 +280,25 @@ impl Owner {
             ..OpenOptions::default()
         };
         let observer = Reader::open(name, &options)?;
-        let (oldest, kept) = keep_oldest(&observer)?;
+        let ranks = ReaderRanks::open(name)?;
+        let info = glance(name)?;
+        // The name may go to another space at any moment.
+        let replaced =
+            || Error::new(Kind::PeerMissing, format!("space {name} was replaced")).with("node", &self.node);
+        if [observer.uuid(), ranks.uuid(), info.uuid.clone()].iter().any(|opened| opened != uuid) {
+            return Err(replaced());
+        }
+        let (oldest, kept) = keep_oldest(&observer, &ranks)?.ok_or_else(replaced)?;
         let opened = opened(&info, oldest, &self.node)?;
         let served = Served {
             name: name.to_string(),
             uuid: uuid.to_string(),
             node: node.to_string(),
             observing: Mutex::new(Observing::At(Box::new(observer))),
-            ranks: ReaderRanks::open(name)?,
+            ranks,
             held: Mutex::default(),
-            kept: Mutex::new(Some(kept)),
+            kept: Mutex::new(Kept { from: oldest, _hold: Some(kept) }),
+            asked_at: Mutex::new(Instant::now()),
             stand_ins: Mutex::default(),
             left: Mutex::default(),
             is_over: AtomicBool::new(false),
@@ -312,18 +331,32 @@ impl Owner {
 
     /// Ends all mirrors of a node that was lost.
     pub fn lost(&self, node: &str) {
-        let mut gone = Vec::new();
-        lock(&self.served).retain(|_, served| {
-            let stays = served.node != node;
-            if !stays {
-                gone.push(served.clone());
-            }
-            stays
-        });
-        for served in gone {
+        for served in self.take(|served| served.node == node) {
             eprintln!("forebay-agent: node {node} was lost; its copy of space {} ends", served.name);
             served.end();
         }
+    }
+
+    /// Ends mirrors that are over without having said so: what was opened for one that had closed, or was lost, while
+    /// it was opened.
+    pub fn end_silent(&self, silent_max: Duration) {
+        for served in self.take(|served| lock(&served.asked_at).elapsed() > silent_max) {
+            eprintln!(
+                "forebay-agent: the copy of space {} on node {} is silent; it ends",
+                served.name, served.node
+            );
+            served.end();
+        }
+    }
+
+    fn take(&self, is: impl Fn(&Served) -> bool) -> Vec<Arc<Served>> {
+        let mut taken = Vec::new();
+        lock(&self.served).retain(|_, served| {
+            let goes = is(served);
+            taken.extend(goes.then(|| served.clone()));
+            !goes
+        });
+        taken
     }
 
     /// Ends all mirrors.
@@ -356,15 +389,16 @@ impl Seen {
 }
 
 /// The oldest version, kept so that it and all after it are there when they are asked for: readers of this node may
-/// read and release them faster than a mirror begins. It need not be there yet.
-fn keep_oldest(observer: &Reader) -> Result<(u64, Hold)> {
-    loop {
+/// read and release them faster than a mirror begins. It need not be there yet. None: the space was removed.
+fn keep_oldest(observer: &Reader, ranks: &ReaderRanks) -> Result<Option<(u64, Hold)>> {
+    while !ranks.is_removed() {
         let oldest = observer.versions()?.start;
         // Dropped meanwhile, or the next one is.
         if let Some(kept) = observer.keep_from(oldest)? {
-            return Ok((oldest, kept));
+            return Ok(Some((oldest, kept)));
         }
     }
+    Ok(None)
 }
 
 /// What a mirror of this space is made from.
@@ -382,7 +416,8 @@ fn opened(info: &SpaceInfo, oldest: u64, node: &str) -> Result<Opened> {
     Ok(Opened {
         writers: producer.size,
         component: producer.component.clone(),
-        quota_bytes: info.quota_bytes,
+        // Of its memory: the mirror has no lower tiers.
+        quota_bytes: info.tiers.first().map_or(info.quota_bytes, |first| first.quota_bytes),
         segment_bytes: info.segment_bytes,
         retention: info.retention.clone(),
         checksum: info.checksum,
@@ -403,7 +438,7 @@ impl Served {
             Observing::Over(last) => return Ok(last.clone()),
         };
         if !peek {
-            self.release_before(observer, version)?;
+            self.move_to(observer, version)?;
         }
         let next = loop {
             if is_ending.load(Relaxed) {
@@ -439,21 +474,28 @@ impl Served {
         if peek {
             return Ok(next);
         }
-        *lock(&self.held) = None;
-        *lock(&self.kept) = None;
+        self.let_go();
         *observing = Observing::Over(next.clone());
         Ok(next)
     }
 
-    /// Releases what is held of versions before this one, which is kept from now on.
-    fn release_before(&self, observer: &Reader, version: u64) -> Result<()> {
-        let mut held = lock(&self.held);
-        if held.as_ref().is_some_and(|held| held.version < version) {
-            // First: nothing is dropped meanwhile.
-            *lock(&self.kept) = observer.keep_from(version)?;
-            *held = None;
+    /// Keeps this version and all after it, and releases those before.
+    fn move_to(&self, observer: &Reader, version: u64) -> Result<()> {
+        let mut kept = lock(&self.kept);
+        if kept.from > version {
+            return Err(Error::new(Kind::VersionGone, "a request came after the one that follows it"));
+        }
+        if kept.from < version {
+            // The lease first: nothing is dropped meanwhile.
+            *kept = Kept { from: version, _hold: observer.keep_from(version)? };
+            *lock(&self.held) = None;
         }
         Ok(())
+    }
+
+    fn let_go(&self) {
+        *lock(&self.held) = None;
+        lock(&self.kept)._hold = None;
     }
 
     fn hold(&self, observer: &mut Reader, version: u64) -> Result<Next> {
@@ -467,7 +509,6 @@ impl Served {
                 opened => opened?,
             };
             *held = Some(Held::of(&mut opened, version)?);
-            *lock(&self.kept) = None;
         }
         let records = held.as_ref().expect("it is held").records.clone();
         Ok(Next::Version(Version { records, attributes }))
@@ -536,8 +577,7 @@ impl Served {
     fn end(&self) {
         self.is_over.store(true, Relaxed);
         lock(&self.stand_ins).clear();
-        *lock(&self.held) = None;
-        *lock(&self.kept) = None;
+        self.let_go();
     }
 }
 
@@ -732,8 +772,11 @@ mod tests {
 
     #[test]
     fn what_readers_of_the_node_release_stays_until_the_mirror_has_asked_for_it() {
-        // Before the mirror asks for the first version, and after it has asked for one that is not there yet.
-        for asked in [0, 1] {
+        // Before the mirror asks for the first version; after it has got one, which has records or none; and after it
+        // has asked for one that is not there yet.
+        for (asked, is_empty, waits) in
+            [(0, false, false), (1, false, false), (1, true, false), (1, false, true)]
+        {
             let (_root, name) = space();
             let options = OpenOptions { timeout: Duration::from_millis(100), ..options() };
             let mut writer = Writer::open(&name, &options).unwrap();
@@ -741,11 +784,15 @@ mod tests {
             assert_eq!(open(&owner, &name).oldest, 0);
             let mut reader = Reader::open(&name, &options).unwrap();
             if asked == 1 {
-                put_version(&mut writer, &[7; 100]).unwrap();
+                writer.begin_step().unwrap();
+                if !is_empty {
+                    put(&mut writer, "x", &[7; 100]).unwrap();
+                }
+                writer.end_step().unwrap();
                 reader.begin_step(None).unwrap();
                 reader.end_step().unwrap();
                 assert!(matches!(next(&owner, 0, false), Next::Version(_)));
-                assert!(matches!(next(&owner, 1, false), Next::Waiting));
+                assert!(!waits || matches!(next(&owner, 1, false), Next::Waiting));
             }
             let versions = fill(&mut writer, &mut reader, asked);
             for version in asked..versions {
@@ -755,6 +802,62 @@ mod tests {
             // The version before is released with the request for the next one.
             put(&mut writer, "x", &vec![7; 2 << 20]).unwrap();
         }
+    }
+
+    #[test]
+    fn what_is_opened_is_the_space_that_was_found_while_others_take_its_name() {
+        let (_root, name) = space();
+        let replace = || {
+            let options = OpenOptions { replace: true, ..options() };
+            let mut writer = Writer::open(&name, &options)?;
+            put_version(&mut writer, &[7; 100])?;
+            writer.close()
+        };
+        replace().unwrap();
+        let is_over = AtomicBool::new(false);
+        let opened = std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    // Refused while this process has it open.
+                    let _ = replace();
+                }
+            });
+            let owner = Owner::new("a");
+            let mut opened = Vec::new();
+            for attempt in 0..300 {
+                let Ok(found) = glance(&name) else { continue };
+                let mirror = attempt.to_string();
+                std::thread::sleep(Duration::from_micros(attempt * 10));
+                if owner.open("b", mirror.clone(), &name, &found.uuid).is_ok() {
+                    let served = owner.of(&mirror).unwrap();
+                    let Observing::At(observer) = &*lock(&served.observing) else {
+                        unreachable!("it was opened")
+                    };
+                    opened.push([found.uuid, observer.uuid(), served.ranks.uuid()]);
+                }
+                owner.end();
+            }
+            is_over.store(true, Relaxed);
+            opened
+        });
+        assert!(!opened.is_empty(), "some were opened");
+        for [found, observed, ranks] in opened {
+            assert_eq!((&found, &found), (&observed, &ranks));
+        }
+    }
+
+    #[test]
+    fn what_a_silent_mirror_has_is_let_go_of() {
+        let (_root, name) = space();
+        let mut writer = Writer::open(&name, &options()).unwrap();
+        let owner = Owner::new("a");
+        open(&owner, &name);
+        put_version(&mut writer, &[7; 100]).unwrap();
+        owner.end_silent(Duration::from_secs(60));
+        assert!(matches!(next(&owner, 0, false), Next::Version(_)));
+        owner.end_silent(Duration::ZERO);
+        assert_eq!(owner.of("mirror").err().map(|e| e.kind()), Some(Kind::PeerMissing));
+        assert!(owner.served().is_empty());
     }
 
     #[test]

@@ -139,14 +139,20 @@ pub(crate) fn not_continued(name: &str) -> Error {
 /// # Errors
 /// [`Kind::SeveralNodes`].
 pub(crate) fn check_agent(name: &str, options: &OpenOptions, spread: Spread) -> Result<()> {
-    let is_short = || options.channel == Mechanism::Space && !is_path(&options.place(name));
+    let is_short = options.channel == Mechanism::Space && !is_path(&options.place(name));
     match spread {
-        Spread::SeveralNodes { .. } if is_short() && agent_serves() => Ok(()),
+        Spread::SeveralNodes { .. } if is_short && agent_serves() => Ok(()),
         spread => spread.check_one_node().map_err(|e| {
-            e.hint(
-                "start an agent on each node (`forebay agent start`), or open with scope=\"node\" \
-                 (FOREBAY_SCOPE=node) to couple the processes of each node by themselves",
-            )
+            e.hint(match is_short {
+                true => {
+                    "start an agent on each node (`forebay agent start`), or open with scope=\"node\" \
+                     (FOREBAY_SCOPE=node) to couple the processes of each node by themselves"
+                }
+                false => {
+                    "agents serve spaces with a short name: use one, without channel=\"files\", or open with \
+                     scope=\"node\" (FOREBAY_SCOPE=node) to couple the processes of each node by themselves"
+                }
+            })
         }),
     }
 }

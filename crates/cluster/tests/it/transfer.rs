@@ -1,6 +1,6 @@
 //! What readers of another node see is what readers of the writers' node see.
 
-use forebay_space::{Dtype, OpenOptions, Writer};
+use forebay_space::{Dtype, OpenOptions, SpillTier, Writer};
 use serde_json::json;
 
 use crate::bed::{left_in, Bed, DEADLINE};
@@ -136,4 +136,32 @@ fn a_version_that_has_no_space_in_the_copy_is_an_error() {
     assert!(error.contains("ProducerDied") && error.contains("VersionTooLarge"), "{error}");
     drop(writers);
     let _ = forebay_space::destroy(&name);
+}
+
+#[test]
+fn the_copy_of_a_space_with_a_lower_tier_has_the_quota_of_its_memory() {
+    let bed = Bed::new(2);
+    let lower = tempfile::tempdir().unwrap();
+    let mut reader = bed.nodes[1].run("read", json!({ "hold_at": 7 }));
+    reader.line("waiting");
+    let options = OpenOptions {
+        rank: Some(0),
+        size: Some(1),
+        component: Some("sim".into()),
+        quota_bytes: Some(16 << 20),
+        spill: vec![SpillTier { path: lower.path().into(), quota: Some(256 << 20), tier: None }],
+        timeout: DEADLINE,
+        ..OpenOptions::default()
+    };
+    let path = |node: usize| format!("{}/heat", bed.nodes[node].dir.path().display());
+    let mut writer = Writer::open(&path(0), &options).unwrap();
+    for step in 0..8 {
+        writer.begin_step().unwrap();
+        writer.put("large", Dtype::U8, &[4 << 20], &[0], &[4 << 20], &vec![step; 4 << 20]).unwrap();
+        writer.end_step().unwrap();
+    }
+    writer.close().unwrap();
+    reader.line("holding");
+    assert_eq!(forebay_space::glance(&path(1)).unwrap().quota_bytes, 16 << 20);
+    reader.kill();
 }

@@ -18,6 +18,7 @@ use forebay_config::environment;
 use forebay_tier::host::time::Instant;
 use forebay_tier::{process, Error, Kind, Result};
 use rustix::fs::{flock, FlockOperation};
+use rustix::io::Errno;
 
 use crate::place::name::{is_path, root_path};
 
@@ -151,7 +152,9 @@ impl Demand {
 pub(crate) fn agent_serves() -> bool {
     let holds = |root: PathBuf| {
         let lock = fs::File::open(root.join(AGENT_FOLDER).join(AGENT_LOCK_FILE));
-        lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_err())
+        // A file system without such locks says something else.
+        let taken = lock.map(|lock| flock(lock, FlockOperation::NonBlockingLockShared));
+        taken.is_ok_and(|taken| taken == Err(Errno::WOULDBLOCK))
     };
     root_path(&environment::process).is_ok_and(holds)
 }

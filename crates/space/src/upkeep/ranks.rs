@@ -141,6 +141,11 @@ impl ReaderRanks {
         self.space.control.word(head::CLOSED).store(at, Release);
     }
 
+    /// Identity of the space: another one that takes its name has another.
+    pub fn uuid(&self) -> String {
+        uuid::Uuid::from_bytes(self.space.superblock.uuid).to_string()
+    }
+
     /// Whether the space was removed.
     pub fn is_removed(&self) -> bool {
         self.space.control.is_removed()
