@@ -4,6 +4,7 @@
 //! how to change it, also without root where there is a way. It does not measure speed; that is `forebay
 //! probe`'s work.
 
+mod agent;
 mod cgroup;
 mod kernel;
 mod machine;
@@ -149,6 +150,7 @@ fn examine(machine: &Machine) -> Vec<Finding> {
         memory::shared_memory(machine),
         memory::private_shared_memory(machine),
         memory::space_directory(machine),
+        agent::of_several_nodes(machine),
         tiers::spilling(machine),
         memory::remove_ipc(machine),
         memory::headroom(machine),

@@ -11,7 +11,7 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_space::{Error, Kind, Result, Wanted};
+use forebay_space::{Error, Kind, NodeAgent, Result, Wanted};
 use forebay_tier::process;
 
 use crate::authority::{files_of_node, identity};
@@ -54,6 +54,8 @@ pub struct AgentOptions {
     pub nodes: Vec<String>,
     /// The folder that all nodes see.
     pub rendezvous: PathBuf,
+    /// The folder has been made for this agent; it is not made again where it is gone.
+    pub is_made: bool,
     /// Where it listens.
     pub listen: Listen,
     /// After so long without a word an agent is lost.
@@ -138,15 +140,24 @@ impl Agent {
     /// [`Kind::Usage`]; those of the folder and of the network.
     pub fn start(options: AgentOptions, is_over: &AtomicBool) -> Result<Agent> {
         options.check()?;
-        let is_over = || is_over.load(Relaxed);
         let deadline = Instant::now() + options.timeout;
-        let at = Rendezvous::make(&options.rendezvous, &Job::new(&options.job, &options.nodes))?;
+        let job = Job::new(&options.job, &options.nodes);
+        let at = match options.is_made {
+            true => Rendezvous::open_for(&options.rendezvous, &job)?,
+            false => Rendezvous::make(&options.rendezvous, &job)?,
+        };
+        let is_over = || is_over.load(Relaxed) || at.is_stopping() || !at.is_there();
         if at.is_stopping() {
             return Err(Error::new(Kind::NotPossibleHere, "the agents of this job are stopping")
                 .with("folder", at.path().display())
                 .hint("use a new folder for a new job"));
         }
-        let folder = AgentFolder::take()?;
+        let folder = AgentFolder::take(&NodeAgent {
+            job: options.job.clone(),
+            node: options.node.clone(),
+            pid: std::process::id(),
+            rendezvous: at.path().to_path_buf(),
+        })?;
         let incarnation = at.begin(&options.node)?;
         let listen = options.listen.chosen()?;
         let identity = match listen.is_plain() {
@@ -166,7 +177,15 @@ impl Agent {
         let text = serde_json::to_vec_pretty(&card).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
         at.write(&card_file(&options.node), &text)?;
         let started = Self::connect(&options, &at, identity.as_ref(), &card, deadline, is_over);
-        let (link, owner) = started.inspect_err(|_| remove_own(&at, &options.node))?;
+        let (link, owner) = match started {
+            Ok(started) => started,
+            Err(e) => {
+                // Last its card: `stop` waits for that.
+                drop(folder);
+                remove_own(&at, &options.node);
+                return Err(e);
+            }
+        };
         Ok(Agent {
             options,
             at,
@@ -231,6 +250,9 @@ impl Agent {
             self.tick();
             if said_at.is_none_or(|at| at.elapsed() >= STATUS_EVERY) {
                 self.owner.end_silent(SILENT_MAX + 2 * self.options.lease);
+                if self.used_at.elapsed() <= STATUS_EVERY {
+                    self.folder.note_used();
+                }
                 if self.at.is_there() {
                     seen_at = Instant::now();
                     // What cannot be written now is written the next time.
@@ -252,7 +274,7 @@ impl Agent {
             }
             std::thread::sleep(TICK);
         };
-        eprintln!("forebay-agent: node {} exits: {why}", self.options.node);
+        say!("forebay-agent: node {} exits: {why}", self.options.node);
         self.end();
         Ok(())
     }
@@ -268,7 +290,7 @@ impl Agent {
         while let Ok(Search { name, found, incomplete }) = self.searches.1.try_recv() {
             let is_new = self.folder.note_incomplete(&name, incomplete.as_deref());
             if let Some(what) = incomplete.filter(|_| is_new) {
-                eprintln!("forebay-agent: space {name}: {what}");
+                say!("forebay-agent: space {name}: {what}");
             }
             self.take_found(name, found);
         }
@@ -310,7 +332,7 @@ impl Agent {
             Err(e) if e.kind() == Kind::NameInUse && self.mirrors.contains_key(&name) => {}
             Err(e) => {
                 if self.folder.refuse(&name, Some(&e.to_string())) {
-                    eprintln!("forebay-agent: space {name}: {e}");
+                    say!("forebay-agent: space {name}: {e}");
                 }
             }
         }

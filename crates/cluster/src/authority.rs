@@ -40,7 +40,7 @@ pub struct Identity {
 /// # Errors
 /// [`Kind::TimedOut`]: another agent makes the authority and does not come to an end; those of the files.
 pub fn identity(at: &Rendezvous, node: &str, address: &str) -> Result<Identity> {
-    if at.make_new(LOCK_FILE, b"")? {
+    if at.make_file(LOCK_FILE, b"")? {
         let (certificate, key) = new_authority(at.job())?;
         at.write(AUTHORITY_KEY_FILE, key.as_bytes())?;
         // Last: others wait for it.

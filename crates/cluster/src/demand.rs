@@ -7,20 +7,18 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use forebay_space::{check_short, destroy, glance, make_root, Error, Kind, Result, Wanted};
 use forebay_space::{
-    AGENT_FOLDER, AGENT_LOCK_FILE, INCOMPLETE_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER,
+    try_lock, NodeAgent, AGENT_FILE, AGENT_FOLDER, INCOMPLETE_FOLDER, MIRRORS_FOLDER, REFUSED_FOLDER,
+    RENEWED_EVERY, WANTED_FOLDER,
 };
-use rustix::fs::{flock, FlockOperation};
 
 use crate::message::CLAIMS_MAX;
 
-/// Names of the mirrors, for the agent that follows one that was killed.
-const MIRRORS_FOLDER: &str = "mirrors";
 /// A demand that was not renewed for so many times as it should be is over.
 const MISSED_MAX: u32 = 3;
 /// Another agent has the lock for longer.
@@ -36,15 +34,15 @@ pub struct AgentFolder {
 }
 
 impl AgentFolder {
-    /// Takes the folder, below the root of short names.
+    /// Takes the folder, below the root of short names, and says there which agent has it.
     ///
     /// # Errors
     /// [`Kind::NameInUse`]: another agent has it; those of making it.
-    pub fn take() -> Result<AgentFolder> {
+    pub fn take(agent: &NodeAgent) -> Result<AgentFolder> {
         let path = make_root()?.join(AGENT_FOLDER);
         let failed = |e| Error::io(format!("cannot make the agent's folder {}", path.display()), e);
         make_folder(&path).map_err(failed)?;
-        let lock = take_lock(&path.join(AGENT_LOCK_FILE)).map_err(|e| match e.kind() {
+        let lock = take_lock(&path).map_err(|e| match e.kind() {
             ErrorKind::WouldBlock => Error::new(
                 Kind::NameInUse,
                 "another agent already serves the spaces of this node",
@@ -60,6 +58,8 @@ impl AgentFolder {
         for name in [REFUSED_FOLDER, INCOMPLETE_FOLDER, MIRRORS_FOLDER, WANTED_FOLDER] {
             make_folder(&folder.path.join(name)).map_err(failed)?;
         }
+        let text = serde_json::to_vec(agent).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
+        fs::write(folder.path.join(AGENT_FILE), text).map_err(failed)?;
         Ok(folder)
     }
 
@@ -74,13 +74,12 @@ impl AgentFolder {
             }
             match destroy(&name) {
                 Err(e) if e.kind() != Kind::PeerMissing => {
-                    eprintln!(
-                        "forebay-agent: cannot remove space {name}, left by an agent that was killed: {e}"
-                    );
+                    say!("forebay-agent: cannot remove space {name}, left by an agent that was killed: {e}");
                 }
                 _ => {}
             }
         }
+        let _ = fs::remove_file(self.path.join(AGENT_FILE));
         for folder in [WANTED_FOLDER, REFUSED_FOLDER, INCOMPLETE_FOLDER, MIRRORS_FOLDER] {
             let _ = fs::remove_dir_all(self.path.join(folder));
         }
@@ -120,6 +119,13 @@ impl AgentFolder {
         is_new
     }
 
+    /// Notes that the agent is in use.
+    pub fn note_used(&self) {
+        // `forebay doctor` alone looks at it.
+        let file = OpenOptions::new().write(true).open(self.path.join(AGENT_FILE));
+        let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
+    }
+
     /// Notes which space of this node is a mirror; None: it is there no more.
     pub fn note_mirror(&self, name: &str, uuid: Option<&str>) {
         let path = self.path.join(MIRRORS_FOLDER).join(name);
@@ -138,24 +144,16 @@ impl Drop for AgentFolder {
     }
 }
 
-/// Takes the lock. That of a program that looks whether there is an agent is there for microseconds; an agent that ends
-/// removes the file before its lock goes.
-fn take_lock(path: &Path) -> std::io::Result<File> {
+/// Takes the lock of a folder. That of a program that looks whether there is an agent is there for microseconds.
+fn take_lock(folder: &Path) -> std::io::Result<File> {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
-        make_folder(path.parent().expect("a file in a folder"))?;
-        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
-        let taken = lock.and_then(|lock| {
-            flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-            Ok((lock.metadata()?.ino() == fs::metadata(path)?.ino()).then_some(lock))
-        });
+        make_folder(folder)?;
         let has_time = Instant::now() < deadline;
-        match taken {
+        match try_lock(folder) {
             Ok(Some(lock)) => return Ok(lock),
             Ok(None) if !has_time => return Err(ErrorKind::WouldBlock.into()),
-            Err(e) if !has_time || !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::NotFound) => {
-                return Err(e)
-            }
+            Err(e) if !has_time || e.kind() != ErrorKind::NotFound => return Err(e),
             _ => std::thread::sleep(Duration::from_millis(5)),
         }
     }
@@ -222,21 +220,23 @@ impl Demands {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn the_lock_of_an_agent_that_ends_is_not_taken_on_a_file_that_is_gone() {
         let root = tempfile::tempdir().unwrap();
-        let path = root.path().join(AGENT_FOLDER).join(AGENT_LOCK_FILE);
+        let path = root.path().join(AGENT_FOLDER);
         let before = take_lock(&path).unwrap();
         assert_eq!(take_lock(&path).unwrap_err().kind(), ErrorKind::WouldBlock);
         let after = std::thread::scope(|threads| {
             let next = threads.spawn(|| take_lock(&path).unwrap());
             std::thread::sleep(LOCK_TIMEOUT / 4);
             // In this order, as an agent ends.
-            fs::remove_dir_all(path.parent().unwrap()).unwrap();
+            fs::remove_dir_all(&path).unwrap();
             drop(before);
             next.join().unwrap()
         });
-        assert_eq!(after.metadata().unwrap().ino(), fs::metadata(&path).unwrap().ino());
+        let there = fs::metadata(path.join("lock")).unwrap();
+        assert_eq!(after.metadata().unwrap().ino(), there.ino());
     }
 }

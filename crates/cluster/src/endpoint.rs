@@ -54,6 +54,11 @@ impl Listen {
         self
     }
 
+    /// Whether only one host can have it.
+    pub fn is_of_one_host(&self) -> bool {
+        self.address.is_some_and(|address| !address.is_loopback()) || self.port != 0
+    }
+
     /// Whether it is without TLS.
     pub fn is_plain(&self) -> bool {
         self.is_plain

@@ -7,7 +7,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `command.rs` | the command line, the process |
+//! | `command.rs`, `allocation.rs` | the command line, what the batch system says |
+//! | `launch.rs` | commands that start agents on other nodes |
 //! | `agent.rs` | the life of an agent |
 //! | `rendezvous.rs`, `authority.rs`, `endpoint.rs` | the folder of a job, its certificates, where an agent listens |
 //! | `link.rs`, `message.rs` | connections, what is said over them |
@@ -15,12 +16,22 @@
 //! | `owner.rs` | the writers' node |
 #![forbid(unsafe_code)]
 
+/// A message of the agent. What cannot be written is lost: nothing depends on it.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod agent;
+mod allocation;
 mod authority;
 mod command;
 mod demand;
 mod endpoint;
 mod find;
+mod launch;
 mod link;
 mod message;
 mod mirror;

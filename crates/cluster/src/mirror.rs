@@ -676,12 +676,12 @@ impl Copying {
                     ranks.set_ended_unix_ns(at_unix_ns);
                 }
                 if let Err(e) = closed {
-                    eprintln!("forebay-agent: space {}: {e}", self.name);
+                    say!("forebay-agent: space {}: {e}", self.name);
                 }
             }
             Ending::Failed(why) => {
                 self.shared.set_state("failed");
-                eprintln!("forebay-agent: the copy of space {} failed: {why}", self.name);
+                say!("forebay-agent: the copy of space {} failed: {why}", self.name);
                 self.abandon(writers, &why);
             }
             Ending::Unused => {
@@ -823,7 +823,7 @@ impl Copying {
         if let Err(e) = destroy(&self.name) {
             // Another mirror has the name now.
             if e.kind() != Kind::PeerMissing && !ranks.is_removed() {
-                eprintln!("forebay-agent: cannot remove space {}: {e}", self.name);
+                say!("forebay-agent: cannot remove space {}: {e}", self.name);
             }
         }
     }

@@ -332,7 +332,7 @@ impl Owner {
     /// Ends all mirrors of a node that was lost.
     pub fn lost(&self, node: &str) {
         for served in self.take(|served| served.node == node) {
-            eprintln!("forebay-agent: node {node} was lost; its copy of space {} ends", served.name);
+            say!("forebay-agent: node {node} was lost; its copy of space {} ends", served.name);
             served.end();
         }
     }
@@ -341,9 +341,10 @@ impl Owner {
     /// it was opened.
     pub fn end_silent(&self, silent_max: Duration) {
         for served in self.take(|served| lock(&served.asked_at).elapsed() > silent_max) {
-            eprintln!(
+            say!(
                 "forebay-agent: the copy of space {} on node {} is silent; it ends",
-                served.name, served.node
+                served.name,
+                served.node
             );
             served.end();
         }
@@ -546,7 +547,7 @@ impl Served {
                     None => leave_reader_group(&self.name, &rank.group, rank.rank, OPEN_TIMEOUT).map(drop),
                 };
                 if let Err(e) = left {
-                    eprintln!(
+                    say!(
                         "forebay-agent: reader group {} of space {}: {}",
                         rank.group,
                         self.name,
@@ -562,9 +563,12 @@ impl Served {
                     Ok(stand_in) => {
                         stand_ins.insert(key.clone(), stand_in);
                     }
-                    Err(e) => eprintln!(
+                    Err(e) => say!(
                         "forebay-agent: rank {} of reader group {} on node {} cannot read space {}: {e}",
-                        rank.rank, rank.group, self.node, self.name
+                        rank.rank,
+                        rank.group,
+                        self.node,
+                        self.name
                     ),
                 }
             }

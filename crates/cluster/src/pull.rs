@@ -73,7 +73,7 @@ impl<'a> Pull<'a> {
                     if tries < TRIES
                         && matches!(e.kind(), Kind::Damaged | Kind::TimedOut | Kind::TooMany) =>
                 {
-                    eprintln!("forebay-agent: version {}: asking again: {e}", self.version);
+                    say!("forebay-agent: version {}: asking again: {e}", self.version);
                     pending = self.ask(offset, bytes);
                 }
                 part => {

@@ -65,6 +65,32 @@ impl Job {
         let (job, nodes) = (job.to_string(), nodes.to_vec());
         Job { schema: "forebay.nodes/1".to_string(), job, nodes }
     }
+
+    /// Checks that the job of the folder `path` is `wanted`.
+    fn check_same(&self, wanted: &Job, path: &Path) -> Result<()> {
+        if self.job != wanted.job {
+            return Err(Error::new(
+                Kind::Usage,
+                format!("{} is the folder of job {}", path.display(), self.job),
+            )
+            .with("job", &wanted.job)
+            .hint("use a separate folder for each job"));
+        }
+        let sorted = |job: &Job| {
+            let mut nodes = job.nodes.clone();
+            nodes.sort();
+            nodes
+        };
+        match sorted(self) == sorted(wanted) {
+            true => Ok(()),
+            false => {
+                Err(Error::new(Kind::Usage, format!("job {} was started with different nodes", self.job))
+                    .with("nodes", wanted.nodes.join(","))
+                    .with("known", self.nodes.join(","))
+                    .hint("use the same --nodes on every node, and a separate folder for each job"))
+            }
+        }
+    }
 }
 
 /// What an agent says of itself in the folder.
@@ -114,6 +140,34 @@ impl Rendezvous {
     /// [`Kind::PermissionDenied`]: it is not this user's alone; [`Kind::Usage`]: it is of another job, or other files
     /// are in it; [`Kind::Io`].
     pub fn make(path: &Path, job: &Job) -> Result<Rendezvous> {
+        Ok(Rendezvous::make_or_find(path, job)?.0)
+    }
+
+    /// As [`Rendezvous::make`], for a job that has no folder yet.
+    ///
+    /// # Errors
+    /// Those of [`Rendezvous::make`]; [`Kind::NameInUse`]: it is the folder of a job.
+    pub fn make_new(path: &Path, job: &Job) -> Result<Rendezvous> {
+        match Rendezvous::make_or_find(path, job)? {
+            (at, true) => Ok(at),
+            (at, false) => Err(Error::new(Kind::NameInUse, "agents of this job have been started")
+                .with("folder", at.path.display())
+                .hint("`forebay agent status` shows them; `forebay agent stop` stops them and removes the folder")),
+        }
+    }
+
+    /// The folder at `path`, which is that of this job.
+    ///
+    /// # Errors
+    /// Those of [`Rendezvous::open`]; [`Kind::Usage`]: it is of another job.
+    pub fn open_for(path: &Path, job: &Job) -> Result<Rendezvous> {
+        let at = Rendezvous::open(path)?;
+        at.job.check_same(job, &at.path)?;
+        Ok(at)
+    }
+
+    /// Whether it was made.
+    fn make_or_find(path: &Path, job: &Job) -> Result<(Rendezvous, bool)> {
         check_name("job", &job.job)?;
         match DirBuilder::new().mode(0o700).create(path) {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => {
@@ -123,33 +177,13 @@ impl Rendezvous {
             _ => {}
         }
         let at = Rendezvous { path: own_folder(path)?, job: job.clone() };
+        let mut is_made = false;
         if !at.has(JOB_FILE) {
             at.check_empty()?;
-            at.make_job_file()?;
+            is_made = at.make_job_file()?;
         }
-        let found = read_job(&at.path)?;
-        if found.job != job.job {
-            return Err(Error::new(
-                Kind::Usage,
-                format!("{} is the folder of job {}", at.path.display(), found.job),
-            )
-            .with("job", &job.job)
-            .hint("use a separate folder for each job"));
-        }
-        let sorted = |job: &Job| {
-            let mut nodes = job.nodes.clone();
-            nodes.sort();
-            nodes
-        };
-        match sorted(&found) == sorted(job) {
-            true => Ok(at),
-            false => {
-                Err(Error::new(Kind::Usage, format!("job {} was started with different nodes", job.job))
-                    .with("nodes", job.nodes.join(","))
-                    .with("known", found.nodes.join(","))
-                    .hint("use the same --nodes on every node, and a separate folder for each job"))
-            }
-        }
+        read_job(&at.path)?.check_same(job, &at.path)?;
+        Ok((at, is_made))
     }
 
     /// The folder at `path`, which is one of a job.
@@ -183,15 +217,15 @@ impl Rendezvous {
         }
     }
 
-    /// Whole, or not at all; where another agent was first its file stays.
-    fn make_job_file(&self) -> Result<()> {
+    /// Whole, or not at all; where another agent was first its file stays. Whether it was made.
+    fn make_job_file(&self) -> Result<bool> {
         let text =
             serde_json::to_vec_pretty(&self.job).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
         match self.unnamed(JOB_FILE, &text)?.persist_noclobber(self.path.join(JOB_FILE)) {
-            Err(e) if e.error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(e) if e.error.kind() == ErrorKind::AlreadyExists => Ok(false),
             // Not every file system has links.
-            Err(_) => self.make_new(JOB_FILE, &text).map(drop),
-            Ok(_) => Ok(()),
+            Err(_) => self.make_file(JOB_FILE, &text),
+            Ok(_) => Ok(true),
         }
     }
 
@@ -245,7 +279,7 @@ impl Rendezvous {
     ///
     /// # Errors
     /// [`Kind::Io`].
-    pub fn make_new(&self, file: &str, bytes: &[u8]) -> Result<bool> {
+    pub fn make_file(&self, file: &str, bytes: &[u8]) -> Result<bool> {
         let path = self.path.join(file);
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
             Ok(mut out) => out
@@ -314,6 +348,11 @@ impl Rendezvous {
         }
     }
 
+    /// The nodes of the job.
+    pub fn all_nodes(&self) -> &[String] {
+        &self.job.nodes
+    }
+
     /// The nodes that have a card.
     pub fn nodes(&self) -> Vec<String> {
         let mut nodes = self.job.nodes.clone();
@@ -369,7 +408,7 @@ impl Rendezvous {
     /// # Errors
     /// [`Kind::Io`].
     pub fn ask_to_stop(&self) -> Result<()> {
-        self.make_new(STOP_FILE, b"").map(drop)
+        self.make_file(STOP_FILE, b"").map(drop)
     }
 
     /// Whether all agents are to end.

@@ -202,7 +202,12 @@ pub fn launch_id() -> String {
 /// What tells launches apart that use one name: the directory of the run, or the number of the batch job. None: neither
 /// is said.
 pub fn launch(lookup: Lookup<'_>) -> Option<String> {
-    let names = ["FOREBAY_RUN", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"];
+    environment::value("FOREBAY_RUN", lookup).or_else(|| batch_job(lookup))
+}
+
+/// The number of the batch job, as its batch system writes it. None: there is none.
+pub fn batch_job(lookup: Lookup<'_>) -> Option<String> {
+    let names = ["SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"];
     names.iter().find_map(|name| environment::value(name, lookup))
 }
 

@@ -23,7 +23,7 @@ pub use checkpoint::{CheckpointOptions, CHECKPOINT_OPTIONS};
 pub use environment::did_you_mean;
 pub use execution_mode::{ExecutionMode, GATE_PLACES_MAX};
 pub use form::Form;
-pub use identity::{identify, launch, launch_across_nodes, launch_id, Identity, Source, Spread};
+pub use identity::{batch_job, identify, launch, launch_across_nodes, launch_id, Identity, Source, Spread};
 pub use open::{component_name, durable_one_by_one, said_elsewhere};
 pub use row::{Role, Row};
 pub use size::{format_bytes, parse_bytes};

@@ -394,8 +394,7 @@ pub fn make_dir(path: &Path) -> Result<()> {
 
 /// The number of the batch job that this process is in, as far as it can stand in a file's name.
 fn job_id() -> Option<String> {
-    let found =
-        ["SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"].iter().find_map(|name| std::env::var(name).ok())?;
+    let found = forebay_config::batch_job(&forebay_config::environment::process)?;
     let plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
     Some(found.chars().filter(plain).collect()).filter(|id: &String| !id.is_empty())
 }

@@ -18,7 +18,7 @@ use forebay_tier::{Error, Kind, Result};
 use rustc_hash::FxHasher;
 
 use crate::attributes::Attribute;
-use crate::place::demand::agent_serves;
+use crate::place::agent::agent_serves;
 use crate::place::name::{check_short, is_path};
 
 /// What the name of a part ends with.

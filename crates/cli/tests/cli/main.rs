@@ -3,6 +3,7 @@
 //! One test program for all files, so that it is linked once. Nothing here looks at a clock.
 #![forbid(unsafe_code)]
 
+mod agents;
 mod bench;
 mod ckpt;
 mod demo;

@@ -1,4 +1,4 @@
-//! The job for Slurm, really run: a controller and one node on loopback, in a folder of the test, as this user.
+//! Jobs of Slurm, really run: a controller and one or two nodes on loopback, in a folder of the test, as this user.
 //!
 //! Where Slurm is not installed or does not start, the test says that it was skipped.
 
@@ -12,6 +12,7 @@ use serde_json::{json, Value};
 
 use crate::bench::{clean_environment, outcome, Bench, Outcome};
 use crate::plans::{demo, expected};
+use crate::programs::built;
 use crate::skips::skipped;
 
 /// Seconds for daemons to come up, and for a job of a second to end on a busy machine.
@@ -48,46 +49,56 @@ fn port() -> u16 {
     listener.local_addr().expect("its address").port()
 }
 
-fn configuration(dir: &Path) -> String {
+fn configuration(dir: &Path, nodes: &[&str]) -> String {
     let user = Command::new("id").arg("-un").output().expect("id").stdout;
     let (user, dir) = (String::from_utf8_lossy(&user).trim().to_owned(), dir.display());
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let node = |name: &&str| {
+        let port = port();
+        format!("NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={cpus} State=UNKNOWN\n")
+    };
+    let all: String = nodes.iter().map(node).collect();
     format!(
         "ClusterName=loopback\nSlurmctldHost=localhost(127.0.0.1)\nAuthType=auth/none\nCredType=cred/none\n\
-         MpiDefault=none\nSlurmUser={user}\nSlurmdUser={user}\nSlurmctldPort={}\nSlurmdPort={}\n\
-         SlurmctldPidFile={dir}/slurmctld.pid\nSlurmdPidFile={dir}/slurmd.pid\nStateSaveLocation={dir}\n\
-         SlurmdSpoolDir={dir}/spool\nSlurmctldLogFile={dir}/slurmctld.log\nSlurmdLogFile={dir}/slurmd.log\n\
+         MpiDefault=none\nSlurmUser={user}\nSlurmdUser={user}\nSlurmctldPort={}\n\
+         SlurmctldPidFile={dir}/slurmctld.pid\nSlurmdPidFile={dir}/%n.pid\nStateSaveLocation={dir}\n\
+         SlurmdSpoolDir={dir}/spool-%n\nSlurmctldLogFile={dir}/slurmctld.log\nSlurmdLogFile={dir}/%n.log\n\
          ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres\n\
          SelectTypeParameters=CR_Core\nSwitchType=switch/none\nReturnToService=2\nInactiveLimit=0\nKillWait=5\n\
-         NodeName=here NodeHostname=localhost NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN\n\
-         PartitionName=all Nodes=here Default=YES MaxTime=10 State=UP OverSubscribe=FORCE\n",
+         {all}PartitionName=all Nodes={} Default=YES MaxTime=10 State=UP OverSubscribe=FORCE\n",
         port(),
-        port()
+        nodes.join(",")
     )
 }
 
 impl Slurm {
     /// Starts it in a folder; why not, where it cannot be.
-    fn start(dir: &Path) -> Result<Slurm, String> {
+    fn start(dir: &Path, nodes: &[&str]) -> Result<Slurm, String> {
         let missing = |name: &str| format!("{name} is not installed");
         let find = |name: &str| program(name).ok_or_else(|| missing(name));
         let (controller, node) = (find("slurmctld")?, find("slurmd")?);
         find("sbatch")?;
-        std::fs::create_dir_all(dir.join("spool")).map_err(|e| e.to_string())?;
+        for name in nodes {
+            std::fs::create_dir_all(dir.join(format!("spool-{name}"))).map_err(|e| e.to_string())?;
+        }
         let file = dir.join("slurm.conf");
-        std::fs::write(&file, configuration(dir)).map_err(|e| e.to_string())?;
+        std::fs::write(&file, configuration(dir, nodes)).map_err(|e| e.to_string())?;
         let mut slurm = Slurm { daemons: Vec::new() };
-        for words in [&[&*controller, "-D", "-i"][..], &[&*node, "-D", "-N", "here"]] {
-            let mut command = Command::new(words[0]);
+        let of_node = |name: &&str| vec![node.clone(), "-D".into(), "-N".into(), (*name).to_string()];
+        let controller = vec![controller, "-D".into(), "-i".into()];
+        for words in [controller].into_iter().chain(nodes.iter().map(of_node)) {
+            let mut command = Command::new(&words[0]);
             command.args(&words[1..]).env("SLURM_CONF", &file).current_dir(dir);
             let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
             slurm.daemons.push(child.map_err(|e| e.to_string())?);
         }
         let begin = Instant::now();
         loop {
-            let state = Command::new("sinfo").args(["-h", "-o", "%T"]).env("SLURM_CONF", &file).output();
+            let state =
+                Command::new("sinfo").args(["-h", "-N", "-o", "%T"]).env("SLURM_CONF", &file).output();
             let state = state.map_err(|e| e.to_string())?;
-            if String::from_utf8_lossy(&state.stdout).trim() == "idle" {
+            let state = String::from_utf8_lossy(&state.stdout).into_owned();
+            if state.lines().filter(|line| *line == "idle").count() == nodes.len() {
                 return Ok(slurm);
             }
             let ended = slurm.daemons.iter_mut().any(|d| !matches!(d.try_wait(), Ok(None)));
@@ -147,7 +158,7 @@ fn nothing_is_left(bench: &Bench) {
 fn the_job_for_slurm_does_what_the_runner_does_as_often_as_it_is_submitted() {
     let bench = demo();
     let dir = bench.file("slurm");
-    let _slurm = match Slurm::start(&dir) {
+    let _slurm = match Slurm::start(&dir, &["here"]) {
         Ok(slurm) => slurm,
         Err(why) => return skipped("the job for Slurm", &why),
     };
@@ -188,7 +199,7 @@ fn the_job_for_slurm_does_what_the_runner_does_as_often_as_it_is_submitted() {
 fn a_cancelled_job_leaves_its_record_and_no_space() {
     let bench = demo();
     let dir = bench.file("slurm");
-    let _slurm = match Slurm::start(&dir) {
+    let _slurm = match Slurm::start(&dir, &["here"]) {
         Ok(slurm) => slurm,
         Err(why) => return skipped("the job for Slurm that is cancelled", &why),
     };
@@ -231,6 +242,49 @@ fn a_cancelled_job_leaves_its_record_and_no_space() {
         let record = record(run);
         assert_eq!((&record["state"], &record["signal"]), (&json!("interrupted"), &json!(15)), "{record}");
         nothing_is_left(&bench);
+    }
+}
+
+/// As the guide has it, but that nodes of this host need their own directories of spaces and addresses of loopback.
+const TWO_NODES: &str = r#"#!/bin/sh
+set -e
+export JOB=$PWD/rendezvous FOREBAY_READERS=analysis:2
+on_node='mkdir -p $ROOT/$SLURMD_NODENAME; FOREBAY_DIR=$ROOT/$SLURMD_NODENAME exec "$@"'
+srun --overlap -N $SLURM_NNODES -n $SLURM_NNODES --ntasks-per-node=1 sh -c "$on_node" - \
+    "$FOREBAY" agent start --foreground --listen tls/127.0.0.1:0 --rendezvous $JOB &
+"$FOREBAY" agent wait --rendezvous $JOB
+srun --overlap -N 1 -w n1 -n 2 sh -c "$on_node" - gray-scott --deck deck-small.toml --channel gs &
+writers=$!
+srun --overlap -N 1 -w n2 -n 2 sh -c "$on_node" - analysis --channel gs
+wait $writers
+"$FOREBAY" agent status --rendezvous $JOB
+"$FOREBAY" agent stop --rendezvous $JOB
+wait
+"#;
+
+#[test]
+fn a_job_on_two_nodes_is_coupled_through_its_agents() {
+    let bench = demo();
+    let dir = bench.file("slurm");
+    let _slurm = match Slurm::start(&dir, &["n1", "n2"]) {
+        Ok(slurm) => slurm,
+        Err(why) => return skipped("a job of Slurm on two nodes", &why),
+    };
+    built(crate::forebay(), "forebay-cluster", "forebay-agent");
+    let environment =
+        format!("export ROOT={} FOREBAY={}\n", bench.root().display(), crate::forebay().display());
+    let script = TWO_NODES.replacen("set -e\n", &format!("set -e\n{environment}"), 1);
+    std::fs::write(bench.file("job.sh"), script).unwrap();
+    let words = ["sbatch", "--wait", "--nodes=2", "--ntasks=4", "--output=job.out", "job.sh"];
+    let ran = client(&bench, &dir, &words);
+    assert_eq!(ran.status, Some(0), "{ran}\n{}", printed(&bench));
+    let statistics = std::fs::read_to_string(bench.file("analysis/statistics.jsonl"));
+    assert_eq!(statistics.unwrap_or_default(), expected(&bench), "{}", printed(&bench));
+    assert!(!bench.file("rendezvous").exists());
+    for node in ["n1", "n2"] {
+        let left: Vec<_> =
+            std::fs::read_dir(bench.root().join(node)).into_iter().flatten().flatten().collect();
+        assert!(left.is_empty(), "on {node}: {left:?}");
     }
 }
 

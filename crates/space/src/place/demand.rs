@@ -6,7 +6,8 @@
 //! What keeps the agent from bringing the space stands in `.agent/refused/NAME`, and ends the wait.
 //!
 //! Guarantees: nothing is made where no agent has made its folders. A demand that cannot be left is none: the reader
-//! waits as without an agent. Not here: the agent (`forebay-cluster`); what a reader takes of writers that have ended.
+//! waits as without an agent. Not here: whether an agent lives (`agent.rs`); what a reader takes of writers that have
+//! ended.
 
 use std::fs;
 use std::io::Write;
@@ -14,19 +15,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_config::environment;
 use forebay_tier::host::time::Instant;
 use forebay_tier::{process, Error, Kind, Result};
-use rustix::fs::{flock, FlockOperation};
-use rustix::io::Errno;
 
-use crate::place::name::{is_path, root_path};
+use crate::place::agent::AGENT_FOLDER;
+use crate::place::name::is_path;
 
-/// The agent's folder below the root of short names.
-pub const AGENT_FOLDER: &str = ".agent";
-/// In it: the file whose lock (flock) the agent holds as long as it lives.
-pub const AGENT_LOCK_FILE: &str = "lock";
-/// In it: files named as spaces of which some nodes have writers, but not all of their ranks: which ones are missing.
+/// In the agent's folder: files named as spaces of which some nodes have writers, but not all of their ranks: which
+/// ones are missing.
 pub const INCOMPLETE_FOLDER: &str = "incomplete";
 /// In it: files named as the spaces whose writers readers wait for, with a [`Wanted`] a line.
 pub const WANTED_FOLDER: &str = "wanted";
@@ -146,17 +142,6 @@ impl Demand {
             ),
         }
     }
-}
-
-/// Whether an agent serves the spaces of this node: it holds the lock of its folder.
-pub(crate) fn agent_serves() -> bool {
-    let holds = |root: PathBuf| {
-        let lock = fs::File::open(root.join(AGENT_FOLDER).join(AGENT_LOCK_FILE));
-        // A file system without such locks says something else.
-        let taken = lock.map(|lock| flock(lock, FlockOperation::NonBlockingLockShared));
-        taken.is_ok_and(|taken| taken == Err(Errno::WOULDBLOCK))
-    };
-    root_path(&environment::process).is_ok_and(holds)
 }
 
 /// The agent's folder beside the space in `dir`, where there is one.

@@ -4,6 +4,7 @@
 //! Guarantees: nothing here is shared with another process but by files.
 //! Not here: what the processes of a space share (`control/`), and opening it (`open/`).
 
+pub(crate) mod agent;
 pub(crate) mod demand;
 pub(crate) mod emulated;
 pub(crate) mod name;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use forebay_tier::{Error, Kind, Result};
 
+use super::agent::remove_gone;
 use super::channels;
 use super::removed::{CleanOptions, CleanReport, Outcome, Removed, BY_A_KILL};
 use crate::control::shared_state::{
@@ -26,6 +27,7 @@ use crate::open::membership::settle_left_behind;
 use crate::open::new_directory::abandoned;
 use crate::open::producers::settle_producers;
 use crate::open::read_to_end::{live_member, reason, say_kept};
+use crate::place::agent::{find_agent, FoundAgent, AGENT_FOLDER};
 use crate::place::name;
 use crate::place::name::{behind_links, place_of, Hidden};
 use crate::upkeep::inspect::{names, names_of};
@@ -66,8 +68,37 @@ pub fn clean(options: &CleanOptions) -> Result<CleanReport> {
             }
         }
         clean_leftovers(None, options, &mut report)?;
+        if let Err(e) = clean_agent(options, &mut report) {
+            report.fail(AGENT_FOLDER, &e);
+        }
     }
     Ok(report)
+}
+
+/// What an agent of several nodes has left that was killed.
+fn clean_agent(options: &CleanOptions, report: &mut CleanReport) -> Result<()> {
+    let root = name::root()?;
+    let folder = root.join(AGENT_FOLDER);
+    let bytes = allocated_bytes(&folder);
+    let failed = |e| Error::io(format!("removing {}", folder.display()), e);
+    match find_agent(&root) {
+        None => {}
+        Some(FoundAgent { lives: true, agent, .. }) => {
+            let which = agent.map_or(String::new(), |agent| {
+                let stop = format!("forebay agent stop --rendezvous {}", agent.rendezvous.display());
+                format!(" of job {}, pid {}; `{stop}` stops it", agent.job, agent.pid)
+            });
+            report.add(AGENT_FOLDER, Err(format!("in use by the agent{which}")));
+        }
+        Some(_) => match options.dry_run || remove_gone(&root).map_err(failed)? {
+            true => report.add(
+                AGENT_FOLDER,
+                Ok(Removed { name: AGENT_FOLDER.into(), bytes, reason: BY_A_KILL.into() }),
+            ),
+            false => report.add(AGENT_FOLDER, Err("mirrors of its agent are left".into())),
+        },
+    }
+    Ok(())
 }
 
 fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {

@@ -3,6 +3,7 @@
 //! Guarantees: nothing here takes part: no process waits for it.
 //! Not here: a space that goes because it was read to its end (`open/read_to_end.rs`).
 
+pub(crate) mod agent;
 pub(crate) mod channels;
 pub(crate) mod clean;
 pub(crate) mod drain;

@@ -1,0 +1,347 @@
+//! Starts programs on other nodes by a command of the user's, such as `ssh {node}`, and tells what they said.
+//!
+//! Guarantees: when [`run`] returns, none of the commands that it has started runs on this host. A word that a shell on
+//! the other side would read otherwise is refused unless the template says where a shell is. Not here: what is started
+//! (`command.rs`).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use forebay_space::{Error, Kind, Result};
+use rustix::process::{kill_process_group, Pid, Signal};
+
+use crate::command::{KEPT, POLL};
+
+/// So many commands run at once.
+const AT_ONCE_MAX: usize = 64;
+/// After a failure the others have so long to end by themselves.
+const GIVE_UP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Lines of what a program said that are shown.
+const LINES_MAX: usize = 4;
+const NODE: &str = "{node}";
+const COMMAND: &str = "{command}";
+
+/// A command that runs a program on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    words: Vec<String>,
+}
+
+impl FromStr for Template {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Template> {
+        let wrong = |what: &str| {
+            Error::new(Kind::Usage, format!("`{text}` {what}"))
+                .hint("for example --launch 'ssh {node}'; {node} stands for the name of the node")
+        };
+        let words = shlex::split(text).ok_or_else(|| wrong("has an open quotation mark"))?;
+        match words.iter().any(|word| word.contains(NODE)) {
+            true => Ok(Template { words }),
+            false => Err(wrong("does not contain {node}")),
+        }
+    }
+}
+
+impl Template {
+    /// The command that runs `program` on a node, with the variables of Forebay that agents keep.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`]: a word has to be quoted for a shell, and the template does not say where one is.
+    pub fn on_node(&self, node: &str, program: &Path, arguments: &[OsString]) -> Result<Command> {
+        // One that the template sets is that of the node.
+        let is_set = |name: &str| self.words.iter().any(|word| word.contains(&format!("{name}=")));
+        let kept = KEPT.iter().filter(|name| !is_set(name));
+        let kept = kept.filter_map(|name| Some(variable(name, std::env::var_os(name)?)));
+        let kept: Vec<OsString> = kept.collect::<Result<_>>()?;
+        let env = (!kept.is_empty()).then(|| "env".into());
+        let all = env.into_iter().chain(kept).chain([program.into()]).chain(arguments.iter().cloned());
+        let text = |word: OsString| {
+            word.into_string().map_err(|word| {
+                Error::new(Kind::Usage, format!("{} is not UTF-8", word.to_string_lossy()))
+                    .hint("start the agent on each node by a script")
+            })
+        };
+        let all: Vec<String> = all.map(text).collect::<Result<_>>()?;
+        let mut words = self.words.clone();
+        if words.iter().any(|word| word.contains(COMMAND)) {
+            let line = shlex::try_join(all.iter().map(String::as_str))
+                .map_err(|e| Error::new(Kind::Usage, format!("cannot be a command: {e}")))?;
+            words.iter_mut().for_each(|word| *word = word.replace(COMMAND, &line));
+        } else if let Some(word) = all.iter().find(|word| !is_plain(word)) {
+            return Err(Error::new(Kind::Usage, format!("{word:?} has to be quoted for a shell"))
+                .hint("write where the shell is, for example --launch 'ssh {node} {command}'"));
+        } else {
+            words.extend(all);
+        }
+        let words: Vec<String> = words.iter().map(|word| word.replace(NODE, node)).collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        Ok(command)
+    }
+}
+
+/// Whether a shell and no shell read the same.
+fn is_plain(word: &str) -> bool {
+    !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c))
+}
+
+fn variable(name: &str, value: OsString) -> Result<OsString> {
+    let value = match name {
+        // The same place, from any directory.
+        "FOREBAY_DIR" => forebay_space::root()?.into_os_string(),
+        _ => value,
+    };
+    let mut word = OsString::from(format!("{name}="));
+    word.push(value);
+    Ok(word)
+}
+
+/// Runs a command for each node. `give_up` is called once when one has failed, at the deadline, or when `is_over`: what
+/// it does lets the others end.
+///
+/// # Errors
+/// The error of the first program that failed, with its node; [`Kind::TimedOut`] at the deadline, naming nodes, and
+/// when `is_over`; [`Kind::Io`].
+pub fn run(
+    commands: Vec<(String, Command)>,
+    deadline: Instant,
+    is_over: impl Fn() -> bool,
+    give_up: impl Fn(),
+) -> Result<()> {
+    let mut waiting = commands.into_iter();
+    let mut running: Vec<Program> = Vec::new();
+    let mut failure: Option<(Error, Instant)> = None;
+    let fail = |failure: &mut Option<(Error, Instant)>, error| {
+        if failure.is_none() {
+            give_up();
+            *failure = Some((error, Instant::now() + GIVE_UP_TIMEOUT));
+        }
+    };
+    loop {
+        let free = if failure.is_none() { AT_ONCE_MAX - running.len() } else { 0 };
+        for (node, command) in waiting.by_ref().take(free) {
+            match Program::start(node, command) {
+                Ok(program) => running.push(program),
+                Err(e) => fail(&mut failure, e),
+            }
+        }
+        running.retain_mut(|program| match program.ended() {
+            Ok(has_ended) => !has_ended,
+            Err(e) => {
+                fail(&mut failure, e);
+                false
+            }
+        });
+        match failure {
+            Some((error, until)) if running.is_empty() || Instant::now() >= until => return Err(error),
+            None if running.is_empty() && waiting.len() == 0 => return Ok(()),
+            _ => {}
+        }
+        if is_over() {
+            fail(&mut failure, interrupted());
+        }
+        if Instant::now() >= deadline {
+            let nodes: Vec<&str> = running.iter().map(|program| program.node.as_str()).collect();
+            let error = Error::new(Kind::TimedOut, "the command of --launch did not end in time")
+                .with("nodes", nodes.join(", "))
+                .hint(
+                    "it has to return when the program that it runs has ended, and cannot ask for a password",
+                );
+            fail(&mut failure, error);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// The error of a wait that a signal has ended.
+pub fn interrupted() -> Error {
+    Error::new(Kind::TimedOut, "interrupted before the agents of all nodes were connected")
+}
+
+/// A command that runs, and what it has started on this host; killed when it is dropped.
+struct Program {
+    node: String,
+    child: Child,
+    err: File,
+}
+
+impl Program {
+    fn start(node: String, mut command: Command) -> Result<Program> {
+        let err = tempfile::tempfile().map_err(|e| Error::io("cannot make a temporary file", e))?;
+        let given = err.try_clone().map_err(|e| Error::io("cannot open a file again", e))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(given).process_group(0);
+        let child = command.spawn().map_err(|e| {
+            let program = command.get_program().to_string_lossy().into_owned();
+            Error::new(Kind::Usage, format!("cannot run {program}: {e}")).hint("see --launch")
+        })?;
+        Ok(Program { node, child, err })
+    }
+
+    /// Whether it has ended well.
+    fn ended(&mut self) -> Result<bool> {
+        let status = self.child.try_wait().map_err(|e| Error::io("cannot wait for a command", e))?;
+        match status {
+            None => Ok(false),
+            Some(status) if status.success() => Ok(true),
+            Some(status) => {
+                let said = text_of(&mut self.err);
+                Err(failed(
+                    &format!("the command that starts the agent of node {}", self.node),
+                    status,
+                    &said,
+                )
+                .with("node", &self.node))
+            }
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Not one that has been waited for: its number may be another's.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn text_of(file: &mut File) -> String {
+    let mut bytes = Vec::new();
+    let read = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
+    read.map_or(String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The error of a program that has failed: its own, if that is what it said last.
+pub fn failed(what: &str, status: ExitStatus, said: &str) -> Error {
+    said_last(said).unwrap_or_else(|| {
+        let lines: Vec<&str> = said.lines().collect();
+        let last: String =
+            lines[lines.len().saturating_sub(LINES_MAX)..].iter().map(|line| format!("\n  {line}")).collect();
+        Error::new(Kind::Internal, format!("{what} failed: {status}{last}"))
+    })
+}
+
+/// The last error of a text, `error: KIND: TEXT`, and its hint, `hint: TEXT`, as the command prints them: lines after
+/// the first one begin with two spaces.
+pub fn said_last(text: &str) -> Option<Error> {
+    let lines: Vec<&str> = text.lines().collect();
+    let first = lines.iter().rposition(|line| line.starts_with("error: "))?;
+    let more = lines[first + 1..].iter().take_while(|line| line.starts_with("  "));
+    let text = std::iter::once(&lines[first]).chain(more).copied().collect::<Vec<_>>().join("\n");
+    let (text, hint) = match text.split_once("\n  hint: ") {
+        Some((text, hint)) => (text, Some(hint)),
+        None => (text.as_str(), None),
+    };
+    let (kind, text) = text.strip_prefix("error: ")?.split_once(": ")?;
+    let kind = Kind::ALL.iter().find(|known| known.name() == kind)?;
+    let error = Error::new(*kind, text.trim());
+    Some(match hint {
+        Some(hint) => error.hint(hint.trim()),
+        None => error,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(template: &str, arguments: &[&str]) -> Result<Vec<String>> {
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        let command = template.parse::<Template>()?.on_node("n1", Path::new("/bin/agent"), &arguments)?;
+        let all = [command.get_program()].into_iter().chain(command.get_args());
+        // This process may have been given a directory of spaces.
+        let all = all.map(|word| word.to_string_lossy().into_owned());
+        Ok(all.filter(|word| *word != "env" && !word.starts_with("FOREBAY_")).collect())
+    }
+
+    #[test]
+    fn the_words_of_a_program_follow_those_of_the_template() {
+        assert_eq!(words("ssh -x {node}", &["start"]).unwrap(), ["ssh", "-x", "n1", "/bin/agent", "start"]);
+        // What the template sets for a node is not set again.
+        let text = "env FOREBAY_DIR=/a FOREBAY_RUN=/b {node}";
+        let command = text.parse::<Template>().unwrap().on_node("n1", Path::new("/bin/agent"), &[]).unwrap();
+        let all: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        assert_eq!(all, ["FOREBAY_DIR=/a", "FOREBAY_RUN=/b", "n1", "/bin/agent"]);
+        assert_eq!(words("on '{node} it'", &[]).unwrap(), ["on", "n1 it", "/bin/agent"]);
+        for wrong in ["ssh n1", "ssh '{node}", ""] {
+            assert_eq!(words(wrong, &[]).unwrap_err().kind(), Kind::Usage, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn words_for_a_shell_are_quoted_where_it_is_and_nowhere_else() {
+        assert_eq!(words("ssh {node}", &["a b"]).unwrap_err().kind(), Kind::Usage);
+        let quoted = words("ssh {node} {command}", &["a b", "c"]).unwrap();
+        let last = quoted.last().unwrap();
+        assert!(last.ends_with("/bin/agent 'a b' c"), "{last}");
+    }
+
+    #[test]
+    fn an_error_is_read_as_it_was_printed() {
+        let error = Error::new(Kind::NameInUse, "there is one").with("pid", 7).hint("end it");
+        let read = said_last(&format!("earlier: 1\nerror: {error}\n")).unwrap();
+        assert_eq!((read.kind(), read.to_string()), (error.kind(), error.to_string()));
+        let without = Error::new(Kind::Usage, "no: such node");
+        assert_eq!(said_last(&format!("error: {without}")).unwrap().to_string(), without.to_string());
+        let inner = Error::new(Kind::Io, "it says: error: no").hint("look");
+        let read = said_last(&format!("error: {inner}\nConnection to n1 closed.\n")).unwrap();
+        assert_eq!(read.to_string(), inner.to_string());
+        assert!(said_last("it was killed").is_none());
+    }
+
+    fn shell(node: &str, text: &str) -> (String, Command) {
+        let mut command = Command::new("sh");
+        command.args(["-c", text]);
+        (node.to_string(), command)
+    }
+
+    #[test]
+    fn the_first_that_fails_ends_all_others() {
+        let deadline = Instant::now() + Duration::from_secs(100);
+        let folder = tempfile::tempdir().unwrap();
+        let never = || false;
+        let many = (0..AT_ONCE_MAX + 10).map(|i| i.to_string());
+        let many = many.map(|i| shell(&i, &format!("echo > {}/of-{i}", folder.path().display())));
+        run(many.collect(), deadline, never, || panic!("none has failed")).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), AT_ONCE_MAX + 10);
+
+        // The others see that it is given up.
+        let (stop, ended) = (folder.path().join("stop"), folder.path().join("ended"));
+        let give_up = || std::fs::write(&stop, "").unwrap();
+        let text =
+            format!("while ! [ -e {} ]; do sleep 0.01; done; echo > {}", stop.display(), ended.display());
+        let one = shell("b", "echo 'error: NameInUse: it is there' >&2; exit 3");
+        let error = run(vec![shell("a", &text), one], deadline, never, give_up).unwrap_err();
+        assert_eq!(error.kind(), Kind::NameInUse);
+        assert!(error.to_string().contains("node=b"), "{error}");
+        assert!(ended.exists());
+
+        let error =
+            run(vec![shell("c", "echo no such host >&2; exit 255")], deadline, never, || {}).unwrap_err();
+        assert!(error.to_string().contains("255") && error.to_string().contains("no such host"), "{error}");
+        let missing = ("d".to_string(), Command::new("/no/such/program"));
+        assert_eq!(run(vec![missing], deadline, never, || {}).unwrap_err().kind(), Kind::Usage);
+        // One that does not end is killed.
+        let pid_file = folder.path().join("pid");
+        // Also what it has started itself.
+        let text = format!("sleep 100 & echo $! > {}; wait", pid_file.display());
+        let is_over = || pid_file.exists();
+        let error = run(vec![shell("e", &text)], deadline, is_over, || {}).unwrap_err();
+        assert_eq!(error.kind(), Kind::TimedOut);
+        assert!(error.to_string().contains("interrupted"), "{error}");
+        let pid = std::fs::read_to_string(&pid_file).unwrap();
+        let state =
+            std::fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "it still runs: {state}");
+        let error = run(vec![shell("f", "sleep 100")], Instant::now(), never, || {}).unwrap_err();
+        assert!(error.to_string().contains("nodes=f"), "{error}");
+    }
+}

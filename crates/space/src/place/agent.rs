@@ -1,0 +1,130 @@
+//! The agent of this node, as its programs see it: a folder below the root of short names.
+//!
+//! Guarantees: whether an agent lives is said by a kernel lock, which ends with its process. Not here: the agent
+//! (`forebay-cluster`); what readers leave in the folder (`demand.rs`); what an agent that was killed has left
+//! (`upkeep/agent.rs`).
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_config::environment;
+use rustix::fs::{flock, FlockOperation};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::place::name::root_path;
+
+/// The agent's folder below the root of short names.
+pub const AGENT_FOLDER: &str = ".agent";
+/// In it: the file whose lock (flock) the agent holds as long as it lives.
+pub const AGENT_LOCK_FILE: &str = "lock";
+/// In it: which agent it is ([`NodeAgent`]); the file's time is that of the agent's last use.
+pub const AGENT_FILE: &str = "agent.json";
+/// In it: files named as the spaces of this node that are mirrors, with their identities.
+pub const MIRRORS_FOLDER: &str = "mirrors";
+
+/// An agent, as it says in its folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeAgent {
+    /// Name of its job.
+    pub job: String,
+    /// Name of its node.
+    pub node: String,
+    /// Process id.
+    pub pid: u32,
+    /// Folder of the job.
+    pub rendezvous: PathBuf,
+}
+
+/// What is found of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundAgent {
+    /// Whether it lives; else it was killed.
+    pub lives: bool,
+    /// Which one it is; None: it does not say so yet.
+    pub agent: Option<NodeAgent>,
+    /// How long ago it was last used: a space of this node, or of another for this one.
+    pub idle: Duration,
+}
+
+/// The agent of the spaces below `root`; None: there is none.
+pub fn find_agent(root: &Path) -> Option<FoundAgent> {
+    let folder = root.join(AGENT_FOLDER);
+    if !fs::metadata(&folder).is_ok_and(|meta| meta.is_dir()) {
+        return None;
+    }
+    let file = folder.join(AGENT_FILE);
+    let used = fs::metadata(&file).and_then(|meta| meta.modified());
+    Some(FoundAgent {
+        lives: lives(&folder),
+        agent: serde_json::from_str(&fs::read_to_string(&file).unwrap_or_default()).ok(),
+        idle: used.ok().and_then(|at| at.elapsed().ok()).unwrap_or_default(),
+    })
+}
+
+/// Whether an agent serves the spaces of this node.
+pub(crate) fn agent_serves() -> bool {
+    root_path(&environment::process).is_ok_and(|root| lives(&root.join(AGENT_FOLDER)))
+}
+
+fn lives(folder: &Path) -> bool {
+    let lock = File::open(folder.join(AGENT_LOCK_FILE));
+    // A file system without such locks says something else.
+    let taken = lock.map(|lock| flock(lock, FlockOperation::NonBlockingLockShared));
+    taken.is_ok_and(|taken| taken == Err(Errno::WOULDBLOCK))
+}
+
+/// Takes the lock of an agent's folder. None: it is taken, or the file was removed meanwhile: an agent that ends does
+/// so before its lock goes.
+///
+/// # Errors
+/// Those of making the file, also where there is no folder.
+pub fn try_lock(folder: &Path) -> std::io::Result<Option<File>> {
+    let path = folder.join(AGENT_LOCK_FILE);
+    let lock = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        taken => taken?,
+    }
+    let is_same = |there: fs::Metadata| Ok((lock.metadata()?.ino() == there.ino()).then_some(()));
+    match fs::metadata(&path).and_then(is_same) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        is_same => Ok(is_same?.map(|()| lock)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_lives_as_long_as_it_has_the_lock() {
+        let root = tempfile::tempdir().unwrap();
+        let found = || find_agent(root.path()).map(|found| (found.lives, found.agent));
+        assert_eq!(found(), None);
+        let folder = root.path().join(AGENT_FOLDER);
+        fs::create_dir(&folder).unwrap();
+        let lock = try_lock(&folder).unwrap().unwrap();
+        assert_eq!(found(), Some((true, None)));
+        let said =
+            NodeAgent { job: "j".into(), node: "n".into(), pid: 7, rendezvous: PathBuf::from("/scratch/j") };
+        fs::write(folder.join(AGENT_FILE), serde_json::to_vec(&said).unwrap()).unwrap();
+        assert_eq!(found(), Some((true, Some(said.clone()))));
+        drop(lock);
+        assert_eq!(found(), Some((false, Some(said))));
+    }
+
+    #[test]
+    fn the_lock_of_a_file_that_is_gone_is_none() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(try_lock(&root.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+        let first = try_lock(root.path()).unwrap().unwrap();
+        assert!(try_lock(root.path()).unwrap().is_none());
+        fs::remove_file(root.path().join(AGENT_LOCK_FILE)).unwrap();
+        let second = try_lock(root.path()).unwrap().unwrap();
+        assert_ne!(first.metadata().unwrap().ino(), second.metadata().unwrap().ino());
+    }
+}
