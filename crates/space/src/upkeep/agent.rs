@@ -36,7 +36,7 @@ pub(crate) fn remove_gone(root: &Path) -> std::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{OpenOptions, Writer};
+    use crate::{destroy, OpenOptions, Writer};
 
     #[test]
     fn only_what_an_agent_has_left_is_removed() {
@@ -56,5 +56,6 @@ mod tests {
         // A space that has the name of a mirror that is gone is another one.
         fs::write(&mirror, "of another").unwrap();
         assert!(remove_gone(root.path()).unwrap() && !folder.exists());
+        destroy(&name).unwrap();
     }
 }
