@@ -24,7 +24,7 @@ pub fn nodes(lookup: Lookup<'_>) -> Result<Option<Vec<String>>> {
         if value("SLURM_HET_SIZE", lookup).is_some() {
             return Err(Error::new(
                 Kind::NotPossibleHere,
-                "Slurm tells a process of a heterogeneous job no list of all nodes",
+                "the node list of a heterogeneous Slurm job is not complete",
             )
             .hint("list the nodes with --nodes"));
         }

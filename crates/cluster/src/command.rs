@@ -23,16 +23,14 @@ use rustix::process::{getppid, kill_process, set_parent_process_death_signal, se
 use crate::agent::{Agent, AgentOptions};
 use crate::allocation;
 use crate::endpoint::Listen;
-use crate::launch::{self, Template};
+use crate::launch::{self, Template, KEPT};
 use crate::rendezvous::{check_name, log_file, status_file, Card, Job, Rendezvous};
 use crate::status::Status;
 
 /// A program that waits looks so often.
-pub const POLL: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 /// A lease of less is lost by an agent that waits for a processor.
 const LEASE_MIN: Duration = Duration::from_millis(200);
-/// Variables of Forebay that an agent keeps.
-pub const KEPT: [&str; 2] = ["FOREBAY_DIR", "FOREBAY_RUN"];
 /// All tasks of the network on one thread. A TLS connection is read and written by two tasks that share its state
 /// without a lock (zenoh#2557): on two threads the connection breaks, or worse.
 const ONE_THREAD: &str =
@@ -77,8 +75,8 @@ struct Start {
     /// Names of all nodes of the job, comma-separated; the same on every node [default: those of the Slurm or PBS job].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     nodes: Vec<String>,
-    /// Start the agents of all nodes from here: COMMAND runs a program on a node, with {node} for its name, for example
-    /// 'ssh {node}'. The program's words follow, or stand for {command} as one word of a shell.
+    /// Start the agents of all nodes from here: COMMAND runs a program on the node {node}, for example 'ssh {node}'.
+    /// The program and its words are appended; {command}, if present, stands for them, quoted for a shell.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["node", "foreground"])]
     launch: Option<Template>,
     /// Folder of the job, on a file system that all nodes share; created with mode 0700. It holds the certificates and
@@ -105,7 +103,7 @@ struct Start {
     /// Return as soon as this agent runs, without waiting for the others.
     #[arg(long)]
     no_wait: bool,
-    /// Do not return: be the agent. For launchers that end what a command leaves behind, such as srun.
+    /// Run in the foreground: for launchers that end what a command leaves behind, such as srun.
     #[arg(long, conflicts_with = "no_wait")]
     foreground: bool,
     /// The folder was made for this agent.
@@ -188,7 +186,7 @@ impl Start {
         }
         allocation::nodes(lookup)?.ok_or_else(|| {
             Error::new(Kind::Usage, "the nodes of the job are not known")
-                .hint("name them with --nodes; only in a job of Slurm or PBS may it be omitted")
+                .hint("list them with --nodes; it can be omitted only in a Slurm or PBS job")
         })
     }
 
@@ -271,7 +269,9 @@ fn run_start(start: &Start, is_over: &AtomicBool) -> Result<()> {
     };
     let log_path = at.path().join(log_file(&options.node));
     // What an agent before this one has said would be taken for an error of this one.
-    at.remove(&log_file(&options.node));
+    if !at.may_live(&options.node) {
+        at.remove(&log_file(&options.node));
+    }
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&log_path);
     let log = log.map_err(|e| Error::io(format!("cannot make {}", log_path.display()), e))?;
     let mut command = Command::new(own_program()?);
@@ -623,6 +623,32 @@ mod tests {
         assert_eq!(start(&["--rendezvous", "/r"]).options(None, &nothing).unwrap_err().kind(), Kind::Usage);
         let host = start(&["--rendezvous", "/r", "--nodes", "no-such-host,other"]);
         assert_eq!(host.options(None, &nothing).unwrap_err().kind(), Kind::Usage);
+    }
+
+    #[test]
+    fn agents_that_end_or_have_ended_are_not_connected() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("r");
+        let at = Rendezvous::make(&folder, &Job::new("j", &["a".into()])).unwrap();
+        let say = |state: &str, missing: &[&str]| {
+            let status = serde_json::json!({ "node": "a", "incarnation": 1, "state": state, "pid": 1,
+                "missing": missing, "mirrors": [], "served": [], "bytes_sent": 0 });
+            at.write(&status_file("a"), status.to_string().as_bytes()).unwrap();
+        };
+        let wait = |seconds| wait_for(&folder, Instant::now() + Duration::from_secs(seconds), || false);
+        for (state, missing) in [("ending", &[][..]), ("ready", &["b"])] {
+            say(state, missing);
+            assert_eq!(wait(0).unwrap_err().kind(), Kind::TimedOut, "{state} {missing:?}");
+        }
+        say("ready", &[]);
+        wait(0).unwrap();
+        // One that has failed is told at once.
+        at.remove(&status_file("a"));
+        at.write(&log_file("a"), b"error: NotPossibleHere: cannot listen\n").unwrap();
+        assert_eq!(wait(100).unwrap_err().kind(), Kind::NotPossibleHere);
+        at.remove(&log_file("a"));
+        let interrupted = wait_for(&folder, Instant::now() + Duration::from_secs(100), || true).unwrap_err();
+        assert!(interrupted.to_string().contains("interrupted"), "{interrupted}");
     }
 
     #[test]

@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use forebay_space::{Error, Kind, Result};
 use rustix::process::{kill_process_group, Pid, Signal};
 
-use crate::command::{KEPT, POLL};
-
+/// Variables of Forebay that an agent keeps.
+pub const KEPT: [&str; 2] = ["FOREBAY_DIR", "FOREBAY_RUN"];
+const POLL: Duration = Duration::from_millis(20);
 /// So many commands run at once.
 const AT_ONCE_MAX: usize = 64;
 /// After a failure the others have so long to end by themselves.
@@ -76,7 +77,7 @@ impl Template {
             words.iter_mut().for_each(|word| *word = word.replace(COMMAND, &line));
         } else if let Some(word) = all.iter().find(|word| !is_plain(word)) {
             return Err(Error::new(Kind::Usage, format!("{word:?} has to be quoted for a shell"))
-                .hint("write where the shell is, for example --launch 'ssh {node} {command}'"));
+                .hint("use {command}, which is quoted: --launch 'ssh {node} {command}'"));
         } else {
             words.extend(all);
         }
@@ -179,7 +180,8 @@ impl Program {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(given).process_group(0);
         let child = command.spawn().map_err(|e| {
             let program = command.get_program().to_string_lossy().into_owned();
-            Error::new(Kind::Usage, format!("cannot run {program}: {e}")).hint("see --launch")
+            Error::new(Kind::Usage, format!("cannot run {program}: {e}"))
+                .hint("check the command of --launch")
         })?;
         Ok(Program { node, child, err })
     }

@@ -21,7 +21,7 @@ pub fn of_several_nodes(machine: &Machine) -> Finding {
     if !found.lives {
         return Finding::note(CHECK, "an agent was killed here")
             .means("what it copied from other nodes may be left in memory")
-            .without_root("forebay clean; an agent that starts removes them, too");
+            .without_root("forebay clean removes it; so does the next agent");
     }
     let Some(agent) = found.agent else { return Finding::ok(CHECK, "one is starting") };
     let text = format!("job {}, node {}, pid {}", agent.job, agent.node, agent.pid);
@@ -29,7 +29,7 @@ pub fn of_several_nodes(machine: &Machine) -> Finding {
         return Finding::ok(CHECK, text);
     }
     let stop = format!("forebay agent stop --rendezvous {}", agent.rendezvous.display());
-    Finding::note(CHECK, format!("{text}, not used for {} min", found.idle.as_secs() / 60))
+    Finding::note(CHECK, format!("{text}, idle for {} min", found.idle.as_secs() / 60))
         .means("it may have been left by a job that is over")
         .without_root(format!("{stop}; --idle-timeout of `forebay agent start` ends such agents"))
 }

@@ -36,7 +36,7 @@ fn an_agent_that_was_left_behind_is_found() {
     File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
     let found = finding(&bench);
     assert_eq!(found["status"], "note");
-    assert!(found["found"].as_str().unwrap().ends_with("not used for 120 min"), "{found}");
+    assert!(found["found"].as_str().unwrap().ends_with("idle for 120 min"), "{found}");
     assert!(found["without_root"].as_str().unwrap().contains("stop --rendezvous /scratch/j7"), "{found}");
 
     drop(lock);

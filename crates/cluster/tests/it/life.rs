@@ -145,12 +145,7 @@ fn a_job_is_launched_once() {
     let again = launch(&bed, "true").output().unwrap();
     assert_eq!(again.status.code(), Some(3), "{}", said(&again));
     assert!(wait_for_all(&bed, "0").status.success());
-    // While they end they are not connected.
-    let mut stop = agent_command();
-    let mut stop = Process::start(stop.args(["stop", "--rendezvous"]).arg(bed.rendezvous()));
-    until("it is asked for", || bed.rendezvous().join(".stop").exists() || !bed.rendezvous().exists());
-    assert!(stop.wait().success());
-    assert_eq!(wait_for_all(&bed, "0").status.code(), Some(7));
+    bed.stop();
 }
 
 #[test]
@@ -165,6 +160,26 @@ fn a_launch_that_is_interrupted_leaves_nothing() {
     for node in &bed.nodes {
         assert_eq!(left_in(node.dir.path()), Vec::<String>::new(), "on {}", node.name);
     }
+}
+
+#[test]
+fn an_agent_that_cannot_write_what_it_says_ends_in_order() {
+    let bed = Bed::bare(1);
+    let agent = bed.serve(0, &[]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$@\" 2> /dev/full", "-"]).arg(agent.get_program()).args(agent.get_args());
+    for (name, value) in agent.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let mut agent = Process::start(&mut command);
+    bed.wait_ready();
+    agent.signal(Signal::TERM);
+    assert!(agent.wait().success());
+    assert_eq!(left_in(bed.nodes[0].dir.path()), Vec::<String>::new());
+    assert!(!bed.rendezvous().join("n0.json").exists(), "its card is left");
 }
 
 #[test]
