@@ -388,7 +388,7 @@ fn run_launch(start: &Start, template: &Template, is_over: &AtomicBool) -> Resul
     let at = Rendezvous::make_new(&folder, &Job::new(&start.job_name()?, &nodes))?;
     let deadline = Instant::now() + start.timeout + LAUNCH_TIMEOUT;
     let is_over = || is_over.load(Relaxed);
-    let started = launch::run(commands, deadline, is_over, || drop(at.ask_to_stop())).and_then(|()| {
+    let started = launch::run(commands, deadline, is_over).and_then(|()| {
         let deadline = Instant::now() + start.timeout + START_TIMEOUT;
         if start.no_wait {
             Ok(())
