@@ -1,8 +1,8 @@
 //! Starts programs on other nodes by a command of the user's, such as `ssh {node}`, and tells what they said.
 //!
-//! Guarantees: when [`run`] returns, the commands that it has started on this host have ended, or are killed. A word that
-//! a shell on the other side would read otherwise is refused unless the template says where a shell is. Not here: what is
-//! started (`command.rs`).
+//! Guarantees: when [`run`] returns, the commands that it has started on this host have ended, or are killed. A word
+//! that a shell on the other side would read otherwise is refused unless the template says where a shell is. Not here:
+//! what is started (`command.rs`).
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -121,10 +121,19 @@ mod tests {
     fn the_lock_of_a_file_that_is_gone_is_none() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(try_lock(&root.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
-        let first = try_lock(root.path()).unwrap().unwrap();
-        assert!(try_lock(root.path()).unwrap().is_none());
-        fs::remove_file(root.path().join(AGENT_LOCK_FILE)).unwrap();
-        let second = try_lock(root.path()).unwrap().unwrap();
-        assert_ne!(first.metadata().unwrap().ino(), second.metadata().unwrap().ino());
+        let path = root.path().join(AGENT_LOCK_FILE);
+        let locked = std::sync::atomic::AtomicU32::new(0);
+        // The holder removes the file before the lock goes, as an agent does, while others open it.
+        let take = || {
+            for _ in 0..3000 {
+                let Some(lock) = try_lock(root.path()).unwrap() else { continue };
+                let there = fs::metadata(&path).map(|meta| meta.ino()).ok();
+                assert_eq!(there, Some(lock.metadata().unwrap().ino()), "its file is another one");
+                locked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                fs::remove_file(&path).unwrap();
+            }
+        };
+        std::thread::scope(|threads| (0..4).for_each(|_| drop(threads.spawn(take))));
+        assert!(locked.into_inner() > 0);
     }
 }
