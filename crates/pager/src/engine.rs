@@ -173,6 +173,14 @@ impl Engine {
         }
     }
 
+    /// What tells that a thread has ended an operation, where nothing else can be waited for: without the engine, which
+    /// other threads may need meanwhile.
+    pub(crate) fn ends_by_threads(&self) -> Option<ThreadsEnd> {
+        let has_ring = self.ring.as_ref().is_some_and(|ring| ring.under_way() > 0);
+        let threads = self.threads.as_ref().filter(|_| !has_ring && self.ended.is_empty())?;
+        Some(ThreadsEnd(threads.shared.clone()))
+    }
+
     /// Takes what has ended, blocking until something has if anything is under way.
     pub(crate) fn reap(&mut self, done: Done<'_>) {
         let mut again = Vec::new();
@@ -242,6 +250,17 @@ impl Shared {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Once something has ended, or nothing is under way; or after a slice, so that the waiting thread looks again at
+    /// what it waits for.
+    fn wait(&self) -> MutexGuard<'_, Work> {
+        let work = self.lock();
+        if !work.ended.is_empty() || work.queue.len() + work.running == 0 {
+            return work;
+        }
+        let waited = self.some_ended.wait_timeout(work, crate::parking::SLICE);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
     fn serve(&self) {
         let mut work = self.lock();
         loop {
@@ -286,13 +305,18 @@ impl Threads {
     }
 
     fn take(&self, wait: bool, out: &mut Vec<(Op, Frame, Result<(), Error>)>) {
-        let mut work = self.shared.lock();
-        if wait && work.ended.is_empty() && work.queue.len() + work.running > 0 {
-            // One slice: the waiting thread looks again at what it waits for.
-            let waited = self.shared.some_ended.wait_timeout(work, crate::parking::SLICE);
-            work = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let mut work = if wait { self.shared.wait() } else { self.shared.lock() };
         out.append(&mut work.ended);
+    }
+}
+
+/// See [`Engine::ends_by_threads`].
+pub(crate) struct ThreadsEnd(Arc<Shared>);
+
+impl ThreadsEnd {
+    /// Waits a slice at most; false: nothing has ended.
+    pub(crate) fn wait(&self) -> bool {
+        !self.0.wait().ended.is_empty()
     }
 }
 

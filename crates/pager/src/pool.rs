@@ -26,7 +26,7 @@ pub(crate) const UNIT_BYTES: usize = 4096;
 pub(crate) const TILE_BYTES_MAX: usize = 2 << 20;
 
 /// Engines of a pool: threads that share one wait for each other's calls, each costs a ring.
-const ENGINES: usize = 8;
+pub(crate) const ENGINES: usize = 8;
 
 /// Bits of an owner's word that name the tile; the array stands above.
 pub(crate) const TILE_BITS: u32 = 44;
@@ -104,7 +104,7 @@ pub(crate) struct Inside {
     places: Vec<Place>,
     pub(crate) shelves: RwLock<Vec<Arc<Shelf>>>,
     arrays: RwLock<Vec<Option<Arc<Core>>>>,
-    engines: Vec<OnceLock<Mutex<Engine>>>,
+    pub(crate) engines: Vec<OnceLock<Mutex<Engine>>>,
     ring: bool,
     pub(crate) parking: Parking,
     pub(crate) counts: Counts,
@@ -422,11 +422,24 @@ impl Inside {
         self.submit(at);
     }
 
-    /// Lets an engine go on until something of it has ended; false: nothing was under way.
+    /// Lets an engine go on until something of it has ended, or for a slice; false: nothing was under way.
     pub(crate) fn drive(&self, at: usize, still: impl FnOnce() -> bool) -> bool {
         let mut engine = self.engine(at);
         if engine.under_way() == 0 || !still() {
             return false;
+        }
+        if let Some(ends) = engine.ends_by_threads() {
+            // A mutex is not fair: threads that begin something of their own in this engine would wait as long as
+            // this one does.
+            drop(engine);
+            if !ends.wait() {
+                return true;
+            }
+            engine = self.engine(at);
+            if engine.under_way() == 0 {
+                // Another thread was faster.
+                return true;
+            }
         }
         engine.reap(&mut |op, frame, result| self.complete(op, frame, result));
         true

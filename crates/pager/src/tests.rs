@@ -1,12 +1,14 @@
 //! What only shows from inside: who waits for whom, and what is taken and kept.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
 use forebay_tier::adapter::fault::{Fault, FaultPlan};
-use forebay_tier::{device, Kind, TierKind};
+use forebay_tier::{device, Kind, Result, TierKind};
 
+use crate::pool::ENGINES;
 use crate::state::{self, Word, BUSY, DIRTY, RESIDENT, WAITED};
-use crate::{Array, ArrayOptions, DeviceBacking, Mode, Policy, Pool, PoolOptions};
+use crate::{Array, ArrayOptions, Backing, DeviceBacking, Mode, Policy, Pool, PoolOptions};
 
 const TILE: usize = 4096;
 const TILES: u64 = 16;
@@ -21,6 +23,69 @@ fn array(plan: &str) -> (tempfile::TempDir, Pool, Array) {
     let faulty = Arc::new(Fault::new(made, FaultPlan::parse(plan).unwrap()));
     let array = Array::open(&pool, Arc::new(DeviceBacking::new(faulty)), &options).unwrap();
     (dir, pool, array)
+}
+
+/// Memory whose writes come to an end when the test says so.
+struct Gate {
+    arrived: Barrier,
+    gate: Barrier,
+}
+
+impl Backing for Gate {
+    fn bytes(&self) -> u64 {
+        TILES * TILE as u64
+    }
+
+    fn read(&self, _: u64, out: &mut [u8]) -> Result<()> {
+        out.fill(0);
+        Ok(())
+    }
+
+    fn write(&self, _: u64, _: &[u8]) -> Result<()> {
+        self.arrived.wait();
+        self.gate.wait();
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn direct(&self, _: u64, _: usize) -> Option<(Arc<std::fs::File>, u64)> {
+        None
+    }
+
+    fn name(&self) -> String {
+        "gate".into()
+    }
+
+    fn method(&self) -> &'static str {
+        "device"
+    }
+}
+
+/// A mutex is not fair: who begins an operation in the same engine would wait as long.
+#[test]
+fn a_thread_that_waits_for_its_write_leaves_the_engine_to_others() {
+    let gate = Arc::new(Gate { arrived: Barrier::new(2), gate: Barrier::new(2) });
+    let pool = Pool::new(PoolOptions { budget: 64 << 10, tile_max: TILE, ring: Some(false) }).unwrap();
+    let options = ArrayOptions { mode: Mode::ReadWrite, ..ArrayOptions::new(TILE) };
+    let array = Array::open(&pool, gate.clone(), &options).unwrap();
+    array.write(0, &[1]).unwrap();
+    std::thread::scope(|scope| {
+        let flushes = scope.spawn(|| array.flush());
+        gate.arrived.wait();
+        let engines = || (0..ENGINES).filter_map(|at| pool.0.engines[at].get());
+        let look = |_: &u32| {
+            std::thread::sleep(Duration::from_millis(1));
+            engines().all(|engine| engine.try_lock().is_ok())
+        };
+        let free = (0..300).filter(look).count();
+        assert!(!flushes.is_finished(), "it waits at the gate");
+        gate.gate.wait();
+        flushes.join().unwrap().unwrap();
+        assert!(free > 150, "the engine was free in {free} of 300 looks");
+    });
 }
 
 fn load(word: &std::sync::atomic::AtomicU64) -> u64 {
