@@ -25,7 +25,10 @@ READER = """
 import os, forebay
 with forebay.open("heat", component="analysis", timeout=60) as channel:
     for step in channel.steps(timeout=60):
-        print(f"{os.uname().nodename} {channel.rank}/{channel.size} {step.version}", *step.get("T").sum(axis=1))
+        sums = " ".join(str(row) for row in step.get("T").sum(axis=1))
+        # A line in one piece: the launcher merges those of all ranks.
+        line = f"{os.uname().nodename} {channel.rank}/{channel.size} {step.version} {sums}\\n"
+        os.write(1, line.encode())
 """
 # What MPICH's launcher calls with a host and the words of a command.
 REMOTE_SHELL = """#!/bin/sh

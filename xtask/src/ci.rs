@@ -6,13 +6,14 @@
 //! machine, the package as it ships.
 //! `--long`, by hand, is `--all` with many more rounds, and sanitizers.
 //!
+//! What only compiles, lints and the package as it ships, goes on beside the other stages, at the lowest priority.
 //! A stage that fails does not stop the others, except that nothing is run that was not built. The last line is
 //! the count, alone: `N passed, M failed, K skipped`; before it every skip stands with its reason. Nothing outside
 //! the clone is changed, except that a machine on which this runs as root gets the optional Debian packages that
 //! some tests can use (announced first; `NO_INSTALL=1` prevents it).
 
-use crate::packages::{cargo, TOGETHER};
-use crate::stages::{run, title};
+use crate::packages::{cargo, target_folder, TOGETHER};
+use crate::stages::{run, run_beside, title, Ran};
 use crate::summary::Summary;
 use crate::{
     arch, bench, crash, dax_machine, formats, fuzz, mem_matrix, miri, nodes, privilege, python, readme,
@@ -20,6 +21,7 @@ use crate::{
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How the workspace is tested: with one profile for everything, so that nothing is compiled twice.
@@ -103,6 +105,20 @@ enum Extent {
     Long,
 }
 
+/// What is compiled beside the stages.
+struct Beside {
+    steps: Vec<Step>,
+    running: JoinHandle<Vec<Ran>>,
+}
+
+/// A command of [`Beside`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Step {
+    Deny,
+    Clippy,
+    Wheel,
+}
+
 /// Runs the stages of that extent.
 fn run_all(root: &Path, extent: Extent) -> Result<Summary, String> {
     let scratch = std::env::temp_dir().join(format!("forebay-ci-{}", std::process::id()));
@@ -142,12 +158,6 @@ impl Run<'_> {
     fn stages(&mut self) {
         self.optional_packages();
         self.checks();
-        if self.extent != Extent::Newcomer {
-            self.deny();
-            let lints =
-                ["clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
-            self.cargo_stage("clippy", &lints);
-        }
         let build = match self.extent {
             Extent::Newcomer => of_product(build()),
             Extent::All | Extent::Long => build(),
@@ -174,6 +184,7 @@ impl Run<'_> {
 
     fn what_takes_longer(&mut self) {
         let long = self.extent == Extent::Long;
+        let beside = self.begin_beside();
         self.check("formats", formats::run);
         self.tests_of_the_lab();
         self.tests_of_the_agent();
@@ -194,6 +205,7 @@ impl Run<'_> {
             self.check("miri", miri::run_task);
             self.check("libFuzzer", |root| fuzz::run_task(root, &[]));
         }
+        self.end_beside(beside);
         let wheel = python::wheel_stage(self, python::Wheel::Shipped);
         python::wheel_tests(self, wheel.clone());
         python::newest_zarr(self, wheel.clone());
@@ -266,44 +278,75 @@ impl Run<'_> {
         self.summary.stage(name, failure);
     }
 
-    /// Licences, banned crates and sources. Where cargo-deny is not installed it is built once, into target/tools.
-    fn deny(&mut self) {
-        title("deny: licences, bans, sources");
-        let own = self.root.join("target/tools/bin/cargo-deny");
-        let installed = Command::new("cargo-deny").arg("--version").output();
-        let usable =
-            installed.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).trim().ends_with(DENY_VERSION));
-        if !usable && !own.exists() {
-            if let Err(why) = self.build_deny() {
-                return self.summary.skip("deny", &format!("cargo-deny could not be installed ({why})"));
-            }
+    /// Starts what only compiles.
+    fn begin_beside(&self) -> Beside {
+        let tools = self.root.join("target/tools");
+        let deny = (!has_deny() && !tools.join("bin/cargo-deny").exists()).then(|| self.build_deny(&tools));
+        let lints = has_component("clippy").then(|| {
+            let mut command = Command::new(cargo());
+            command.args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]);
+            // A folder of its own: cargo lets one call at a time use one.
+            command.env("CARGO_TARGET_DIR", target_folder(self.root).join("lints")).current_dir(self.root);
+            command
+        });
+        let steps = [(Step::Deny, deny), (Step::Clippy, lints)];
+        let (mut steps, mut commands): (Vec<_>, Vec<_>) =
+            steps.into_iter().filter_map(|(step, command)| Some((step, command?))).unzip();
+        // Why it cannot be compiled is said by its own stage.
+        for command in python::compile_shipped(self.root).into_iter().flatten() {
+            steps.push(Step::Wheel);
+            commands.push(command);
         }
-        let mut command = Command::new(if usable { PathBuf::from("cargo-deny") } else { own });
+        Beside { steps, running: run_beside(commands, BUILD_LIMIT) }
+    }
+
+    /// Waits for what was started, and counts it.
+    fn end_beside(&mut self, beside: Beside) {
+        title("what was compiled beside the other stages");
+        let ran = beside.running.join().unwrap_or_default();
+        let ran: Vec<(Step, Ran)> = beside.steps.into_iter().zip(ran).collect();
+        let of = |wanted| ran.iter().find(|(step, _)| *step == wanted).map(|(_, ran)| ran);
+        self.deny(of(Step::Deny));
+        match of(Step::Clippy) {
+            Some(ran) => {
+                title("clippy");
+                print!("{}", ran.output);
+                self.summary.stage("clippy", ran.failure.clone());
+            }
+            None => self.summary.skip("clippy", "this Rust has no such component"),
+        }
+    }
+
+    /// Licences, banned crates and sources. Where cargo-deny is not installed it is built once, into target/tools.
+    fn deny(&mut self, built: Option<&Ran>) {
+        title("deny: licences, bans, sources");
+        let tools = self.root.join("target/tools");
+        let _ = std::fs::remove_dir_all(tools.join("build"));
+        if let Some(why) = built.and_then(|built| built.failure.as_ref()) {
+            print!("{}", built.map_or("", |built| &built.output));
+            return self.summary.skip("deny", &format!("cargo-deny could not be installed ({why})"));
+        }
+        let own = tools.join("bin/cargo-deny");
+        let mut command = Command::new(if has_deny() { PathBuf::from("cargo-deny") } else { own });
         command.args(["--log-level", "warn", "check", "bans", "licenses", "sources"]).current_dir(self.root);
         let failure = run(&mut command, SHORT_LIMIT).failure;
         self.summary.stage("deny", failure);
     }
 
-    fn build_deny(&self) -> Result<(), String> {
-        println!("   building cargo-deny {DENY_VERSION} into target/tools (minutes, once)");
-        let tools = self.root.join("target/tools");
+    fn build_deny(&self, tools: &Path) -> Command {
         let mut install = Command::new(cargo());
-        // Without optimisation: the build takes longer than all that it checks.
+        // Without optimisation and line tables: the build takes longer than all that it checks.
         let arguments =
             ["install", "--locked", "--debug", "--quiet", "cargo-deny", "--version", DENY_VERSION];
-        install.args(arguments).arg("--root");
-        install.arg(&tools).env("CARGO_TARGET_DIR", tools.join("build")).current_dir(self.root);
-        let failure = run(&mut install, BUILD_LIMIT).failure;
-        let _ = std::fs::remove_dir_all(tools.join("build"));
-        failure.map_or(Ok(()), Err)
+        install.args(arguments).arg("--root").arg(tools).env("CARGO_PROFILE_DEV_DEBUG", "false");
+        install.env("CARGO_TARGET_DIR", tools.join("build")).current_dir(self.root);
+        install
     }
 
     /// One call of cargo that counts as one test; true when it succeeded.
     fn cargo_stage(&mut self, name: &str, arguments: &[&str]) -> bool {
         title(name);
-        let component = ["fmt", "clippy"].contains(&arguments[0]);
-        let version = || Command::new(cargo()).args([arguments[0], "--version"]).output();
-        if component && !version().is_ok_and(|output| output.status.success()) {
+        if arguments[0] == "fmt" && !has_component("fmt") {
             println!("   skipped: this Rust has no {name}");
             self.summary.skip(name, "this Rust has no such component");
             return true;
@@ -356,7 +399,8 @@ impl Run<'_> {
         command.current_dir(self.root);
         self.test_binary("tests of the agent", command, TEST_LIMIT);
         // Those of the command that need the agent.
-        self.built_tests("tests of the command with the agent", "crates/cli", &["--ignored", "slurm::"]);
+        let wanted = ["--ignored", "slurm::", "nodes::"];
+        self.built_tests("tests of the command with the agent", "crates/cli", &wanted);
     }
 
     /// Runs a test binary, or cargo with several, and counts what it tested.
@@ -463,6 +507,18 @@ impl Run<'_> {
     pub fn noted(&self) -> String {
         std::fs::read_to_string(self.scratch.join("skips")).unwrap_or_default()
     }
+}
+
+/// Whether the version of cargo-deny that is wanted is installed.
+fn has_deny() -> bool {
+    let installed = Command::new("cargo-deny").arg("--version").output();
+    installed.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim().ends_with(DENY_VERSION))
+}
+
+/// Whether cargo has that component.
+fn has_component(name: &str) -> bool {
+    let version = Command::new(cargo()).args([name, "--version"]).output();
+    version.is_ok_and(|output| output.status.success())
 }
 
 pub fn is_root() -> bool {

@@ -17,6 +17,7 @@ use self::guest::Guest;
 use self::tests::{Part, Wanted};
 use crate::{Outcome, Stop};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 const USAGE: &str = "\
@@ -169,7 +170,11 @@ struct Fresh {
 impl Fresh {
     fn new(keep: Option<PathBuf>) -> Result<Fresh, String> {
         let kept = keep.is_some();
-        let own = || std::env::temp_dir().join(format!("forebay-dax-machine-{}", std::process::id()));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let own = || {
+            let (process, number) = (std::process::id(), MADE.fetch_add(1, SeqCst));
+            std::env::temp_dir().join(format!("forebay-dax-machine-{process}-{number}"))
+        };
         let folder = keep.unwrap_or_else(own);
         std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let folder = folder.canonicalize().map_err(|e| format!("{}: {e}", folder.display()))?;

@@ -74,6 +74,14 @@ usage: cargo xtask TASK
                               kernels on tiles against swap and mmap in a memory cgroup";
 
 fn main() -> ExitCode {
+    // Some build scripts depend on these variables. With those of this package cargo would compile again what a
+    // cargo without them has compiled, and the other way round.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            std::env::remove_var(&name);
+        }
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = tree::root();

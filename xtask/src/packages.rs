@@ -66,11 +66,12 @@ fn read(value: &Value, root: &Path) -> Vec<Package> {
 pub const TOGETHER: [&str; 5] =
     ["--workspace", "--exclude", "forebay-python", "--exclude", "forebay-cluster"];
 
-/// Builds targets of the packages that are built together, and says where they are. `targets` are words of
-/// `cargo build`: `--lib`, `--bin NAME`, `--example NAME` (in the folder `examples`).
+/// Builds targets of the packages that are built together, and all examples (in the folder `examples`), and says where
+/// they are. `targets` are words of `cargo build`: `--lib`, `--bin NAME`.
 pub fn build(root: &Path, targets: &[&str]) -> Result<PathBuf, String> {
     let mut command = Command::new(cargo());
-    command.args(["build", "--release", "--quiet"]).args(TOGETHER).args(targets);
+    // With the examples, dependencies have the features that tests ask for: they are those of the tests.
+    command.args(["build", "--release", "--quiet"]).args(TOGETHER).args(targets).arg("--examples");
     match command.current_dir(root).status().map_err(|e| format!("cargo: {e}"))?.success() {
         true => Ok(target_folder(root).join("release")),
         false => Err(format!("cargo did not build {}", targets.join(" "))),
@@ -79,7 +80,7 @@ pub fn build(root: &Path, targets: &[&str]) -> Result<PathBuf, String> {
 
 /// Builds an example and says where it is; its name is that of no other one.
 pub fn example(root: &Path, name: &str) -> Result<PathBuf, String> {
-    build(root, &["--example", name]).map(|folder| folder.join("examples").join(name))
+    build(root, &[]).map(|folder| folder.join("examples").join(name))
 }
 
 /// Where cargo builds.

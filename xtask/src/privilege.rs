@@ -3,8 +3,9 @@
 //! Most of the suite runs as the user who started it. Here the built test binaries of the kernel-facing crates run
 //! twice more: as uid 65534 with a RLIMIT_MEMLOCK of 8 MiB (what an unprivileged user has), and under a filter that
 //! refuses io_uring, userfaultfd and mbind (what containers refuse). Those of the agent run as uid 65534, too: it
-//! locks files, makes folders and listens. Where a setting is not available it is skipped and counted. The binaries are
-//! copied to a folder that every user may read.
+//! locks files, makes folders and listens. Tests of simulated media and of calls that fail on purpose are left out:
+//! they take longest, and ask nothing of the kernel that others do not. Where a setting is not available it is skipped
+//! and counted. The binaries are copied to a folder that every user may read.
 
 use crate::ci::Run;
 use crate::packages::cargo;
@@ -15,6 +16,9 @@ use std::time::Duration;
 
 /// Crates whose behaviour depends on what the kernel allows.
 const KERNEL_FACING: &[&str] = &["tier", "log", "pager", "probe", "space", "checkpoint"];
+
+/// Modules of tests that no setting changes.
+const SIMULATED: &[&str] = &["crash_tests::", "retry_tests::"];
 
 /// The agent, which is built alone.
 const AGENT: &str = "forebay-cluster";
@@ -96,7 +100,8 @@ fn one(ci: &mut Run, setting: &Setting, binary: &Binary) {
         return ci.summary.fail(format!("{label}: {e}"));
     }
     let mut command = launcher(ci.root, setting);
-    command.arg("--").arg(&copy).current_dir(&binary.folder);
+    command.arg("--").arg(&copy).args(SIMULATED.iter().flat_map(|name| ["--skip", name]));
+    command.current_dir(&binary.folder);
     command.env("CARGO_MANIFEST_DIR", &binary.folder);
     // Of the rounds of killed processes, which are many, enough to see that they are possible here.
     command.env("SPACE_TEST_ROUNDS", "50");

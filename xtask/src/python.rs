@@ -28,6 +28,24 @@ pub enum Wheel {
     Shipped,
 }
 
+impl Wheel {
+    /// The words of maturin.
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Wheel::OfThisMachine => &["--compatibility", "linux"],
+            Wheel::Shipped => &["--zig", "--compatibility", "manylinux_2_28"],
+        }
+    }
+
+    /// What the compiler makes. What ships has a folder of its own: it is compiled while other builds go on.
+    fn target(self, root: &Path) -> PathBuf {
+        match self {
+            Wheel::OfThisMachine => target_folder(root),
+            Wheel::Shipped => target_folder(root).join("shipped"),
+        }
+    }
+}
+
 /// Builds the wheel and installs it from its file; its path, if that worked.
 pub fn wheel_stage(ci: &mut Run, kind: Wheel) -> Option<PathBuf> {
     title(match kind {
@@ -173,18 +191,13 @@ pub fn environment(root: &Path) -> Result<(), String> {
 /// ships.
 pub fn wheel(root: &Path, kind: Wheel) -> Result<PathBuf, String> {
     environment(root)?;
-    let (folder, arguments): (_, &[&str]) = match kind {
-        Wheel::OfThisMachine => ("target/wheels-of-this-machine", &["--compatibility", "linux"]),
-        Wheel::Shipped => ("target/wheels", &["--zig", "--compatibility", "manylinux_2_28"]),
-    };
-    let wheels = root.join(folder);
+    let wheels = root.join(match kind {
+        Wheel::OfThisMachine => "target/wheels-of-this-machine",
+        Wheel::Shipped => "target/wheels",
+    });
     let _ = std::fs::remove_dir_all(&wheels);
     preloaded_library(root, kind)?;
-    let mut command = Command::new(root.join(".venv/bin/maturin"));
-    command.args(["build", "--release", "--manifest-path", "crates/python/Cargo.toml"]);
-    command.args(arguments).arg("--out").arg(&wheels);
-    // The linker comes with the environment (the package ziglang) and is found by its Python.
-    step(inside(root, &mut command))?;
+    step(&mut maturin(root, kind, &wheels))?;
     let entries = std::fs::read_dir(&wheels).map_err(|e| e.to_string())?;
     let wheel =
         entries.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "whl"));
@@ -203,31 +216,64 @@ pub fn wheel(root: &Path, kind: Wheel) -> Result<PathBuf, String> {
     Ok(wheel)
 }
 
+/// The calls that compile what the wheel of users needs: afterwards [`wheel`] compiles nothing.
+pub fn compile_shipped(root: &Path) -> Result<[Command; 2], String> {
+    environment(root)?;
+    let aside = Wheel::Shipped.target(root).join("wheels");
+    Ok([zigbuild(root), maturin(root, Wheel::Shipped, &aside)])
+}
+
+fn maturin(root: &Path, kind: Wheel, wheels: &Path) -> Command {
+    let mut command = Command::new(root.join(".venv/bin/maturin"));
+    command.args(["build", "--release", "--manifest-path", "crates/python/Cargo.toml"]);
+    command.args(kind.arguments()).arg("--out").arg(wheels);
+    // The linker comes with the environment (the package ziglang) and is found by its Python.
+    inside(root, &kind.target(root), &mut command);
+    command
+}
+
 /// Puts what `forebay mem` loads before the libraries of a program into the package: for this machine as it was built
 /// with the other packages.
 fn preloaded_library(root: &Path, kind: Wheel) -> Result<(), String> {
-    let mut folder = target_folder(root);
-    if kind == Wheel::Shipped {
-        let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-        folder.push(&target);
-        let mut command = Command::new(root.join(".venv/bin/cargo-zigbuild"));
-        command.args(["zigbuild", "--target", &format!("{target}.2.28")]);
-        command.args(["--release", "--quiet", "--package", "forebay-mem"]);
-        step(inside(root, &mut command))?;
-    }
+    let folder = match kind {
+        Wheel::OfThisMachine => target_folder(root),
+        Wheel::Shipped => {
+            step(&mut zigbuild(root))?;
+            library_target(root).join(platform())
+        }
+    };
     let built = folder.join("release").join(PRELOADED);
     let placed = root.join("crates/python/python/forebay").join(PRELOADED);
     // Hidden from version control, which maturin is told in pyproject.toml; without its symbols a tenth as long.
     step(Command::new("strip").arg("-o").arg(&placed).arg(&built))
 }
 
-/// A command of the environment that keeps what it caches inside the clone, and not in the user's home.
-fn inside<'a>(root: &Path, command: &'a mut Command) -> &'a mut Command {
+fn platform() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+}
+
+/// What the compiler makes for the preloaded library for users: maturin calls cargo with other settings, and one would
+/// compile again what the other has compiled.
+fn library_target(root: &Path) -> PathBuf {
+    target_folder(root).join("shipped-library")
+}
+
+/// Builds the preloaded library for users.
+fn zigbuild(root: &Path) -> Command {
+    let mut command = Command::new(root.join(".venv/bin/cargo-zigbuild"));
+    command.args(["zigbuild", "--target", &format!("{}.2.28", platform())]);
+    command.args(["--release", "--quiet", "--package", "forebay-mem"]);
+    inside(root, &library_target(root), &mut command);
+    command
+}
+
+/// Makes it a command of the environment that keeps what it caches inside the clone, and not in the user's home.
+fn inside(root: &Path, target: &Path, command: &mut Command) {
     let cache = target_folder(root).join("cache");
-    command.current_dir(root).env("PATH", path_with(root));
+    command.current_dir(root).env("PATH", path_with(root)).env("CARGO_TARGET_DIR", target);
     command
         .env("ZIG_GLOBAL_CACHE_DIR", cache.join("zig"))
-        .env("CARGO_ZIGBUILD_CACHE_DIR", cache.join("zigbuild"))
+        .env("CARGO_ZIGBUILD_CACHE_DIR", cache.join("zigbuild"));
 }
 
 fn step(command: &mut Command) -> Result<(), String> {

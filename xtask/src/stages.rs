@@ -1,10 +1,12 @@
-//! Running one command of a stage: its output is shown as it comes and kept, and it has a time limit.
+//! Running one command of a stage: its output is shown as it comes and kept, and it has a time limit. Or several, one
+//! after the other, beside the stages.
 
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::LazyLock;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// What came of a command.
@@ -25,6 +27,35 @@ pub fn title(text: &str) {
 
 /// Runs a command, shows and keeps its stdout; kills it and its children after `limit`.
 pub fn run(command: &mut Command, limit: Duration) -> Ran {
+    run_with(command, limit, true)
+}
+
+/// Runs commands one after the other, at the lowest priority, beside what follows: tests mostly wait. What they print,
+/// on stderr, too, is kept alone.
+pub fn run_beside(commands: Vec<Command>, limit: Duration) -> JoinHandle<Vec<Ran>> {
+    std::thread::spawn(move || {
+        commands.iter().map(|one| run_with(&mut at_low_priority(one), limit, false)).collect()
+    })
+}
+
+/// The same command at the lowest priority, with one output.
+fn at_low_priority(command: &Command) -> Command {
+    let mut low = Command::new("sh");
+    low.args(["-c", "exec nice -n 19 \"$0\" \"$@\" 2>&1"]).arg(command.get_program());
+    low.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => low.env(name, value),
+            None => low.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        low.current_dir(folder);
+    }
+    low
+}
+
+fn run_with(command: &mut Command, limit: Duration, is_shown: bool) -> Ran {
     let begin = Instant::now();
     // A group of its own can be killed as one; at a terminal it would miss Ctrl-C.
     let group = !std::io::stdin().is_terminal();
@@ -39,7 +70,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Ran {
             return Ran { output: String::new(), failure: Some(what) };
         }
     };
-    let (output, in_time) = watch(&mut child, limit, group);
+    let (output, in_time) = watch(&mut child, limit, group, is_shown);
     let status = child.wait();
     let failure = match status {
         _ if !in_time => Some(format!("not done after {} s, killed", limit.as_secs())),
@@ -47,12 +78,14 @@ pub fn run(command: &mut Command, limit: Duration) -> Ran {
         Ok(status) => Some(status.to_string()),
         Err(e) => Some(e.to_string()),
     };
-    println!("   {:.1} s", begin.elapsed().as_secs_f64());
+    if is_shown {
+        println!("   {:.1} s", begin.elapsed().as_secs_f64());
+    }
     Ran { output, failure }
 }
 
 /// Reads until the output ends; false when the limit passed first.
-fn watch(child: &mut Child, limit: Duration, group: bool) -> (String, bool) {
+fn watch(child: &mut Child, limit: Duration, group: bool, is_shown: bool) -> (String, bool) {
     let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped"));
     let id = child.id();
     let (done, wait) = channel::<()>();
@@ -68,7 +101,9 @@ fn watch(child: &mut Child, limit: Duration, group: bool) -> (String, bool) {
     let mut line = Vec::new();
     while matches!(lines.read_until(b'\n', &mut line), Ok(n) if n > 0) {
         let text = String::from_utf8_lossy(&line);
-        print!("{text}");
+        if is_shown {
+            print!("{text}");
+        }
         output.push_str(&text);
         line.clear();
     }
@@ -90,6 +125,22 @@ mod tests {
         assert_eq!(ran.output, "a\nb\n");
         assert!(ran.failure.is_some_and(|why| why.contains('3')));
         assert_eq!(shell("true", Duration::from_secs(60)).failure, None);
+    }
+
+    #[test]
+    fn commands_beside_run_in_order_with_all_they_print_and_what_they_were_given() {
+        let command = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).env("OF_THIS_TEST", "x y").current_dir("/");
+            command
+        };
+        let all = ["echo a; echo \"$OF_THIS_TEST\" >&2; pwd; nice; exit 3", "echo b", "exec sleep 1000"]
+            .map(command);
+        let ran = run_beside(all.into(), Duration::from_secs(2)).join().unwrap();
+        assert_eq!(ran[0].output, "a\nx y\n/\n19\n");
+        assert!(ran[0].failure.as_ref().is_some_and(|why| why.contains('3')));
+        assert_eq!((ran[1].output.as_str(), &ran[1].failure), ("b\n", &None));
+        assert!(ran[2].failure.as_ref().is_some_and(|why| why.contains("killed")));
     }
 
     #[test]

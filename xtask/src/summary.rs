@@ -37,6 +37,14 @@ impl Summary {
         self.skips.push(format!("{what}: {why}"));
     }
 
+    /// Adds what another one has counted.
+    pub fn add(&mut self, other: Summary) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skips.extend(other.skips);
+        self.failures.extend(other.failures);
+    }
+
     /// Adds the counts of the output of `cargo test` or of one test binary. `noted` are the lines that the tests
     /// wrote into the skip file; `label` stands before each of them.
     pub fn libtest(&mut self, label: &str, output: &str, noted: &str) {
@@ -46,8 +54,8 @@ impl Summary {
             passed += count_before(line, " passed");
             self.failed += count_before(line, " failed");
         }
-        let failing = output.lines().filter(|line| line.starts_with("test ") && line.ends_with("... FAILED"));
-        self.failures.extend(failing.map(|line| format!("{label}: {}", &line[5..line.len() - 11])));
+        let failed = failing(output).into_iter();
+        self.failures.extend(failed.map(|name| format!("{label}: {name}{}", said_by(output, name))));
         let ignored = output.lines().filter(|line| line.starts_with("test ") && line.contains("... ignored"));
         self.skips.extend(
             ignored.map(|line| format!("{label}: {}", line[5..].replace(" ... ignored", ": ignored"))),
@@ -93,6 +101,36 @@ impl Summary {
     }
 }
 
+/// Names of the tests that failed, in the order of the output of one or more test binaries. The lists at their ends
+/// name also those whose line was mixed with the output of a process.
+fn failing(output: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut is_list = false;
+    for line in output.lines() {
+        let by_line = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"));
+        let by_list = line.strip_prefix("    ").filter(|name| is_list && !name.contains(' '));
+        is_list = line == "failures:" || (is_list && by_list.is_some());
+        let named = by_line.or(by_list).filter(|name| !found.contains(name));
+        found.extend(named);
+    }
+    found
+}
+
+/// How many lines of a failed test the closing lines repeat.
+const SAID_LINES: usize = 12;
+
+/// The first lines that a failed test printed, each on a line of its own behind its name.
+fn said_by(output: &str, name: &str) -> String {
+    let begin = format!("---- {name} stdout ----");
+    let said = output.lines().skip_while(|line| *line != begin).skip(1).skip_while(|line| line.is_empty());
+    let own = |line: &&str| *line != "stack backtrace:" && *line != "failures:" && !line.starts_with("---- ");
+    said.take_while(own)
+        .take(SAID_LINES)
+        .filter(|line| !line.is_empty())
+        .map(|line| format!("\n         {line}"))
+        .collect()
+}
+
 /// The number that stands before `what` in the line, or 0.
 fn count_before(line: &str, what: &str) -> usize {
     let Some(at) = line.find(what) else { return 0 };
@@ -114,6 +152,32 @@ mod tests {
         assert_eq!((summary.passed, summary.failed, summary.skips.len()), (14, 1, 2));
         assert_eq!(summary.failures, ["tests: a::c"]);
         assert_eq!(summary.skips, ["tests: a::d: ignored, slow", "tests: pmem::maps: no MAP_SYNC here"]);
+    }
+
+    #[test]
+    fn a_failure_whose_line_is_mixed_with_other_output_is_named() {
+        let output =
+            "test a::b ... panicked\nFAILED\ntest a::c ... FAILED\nfailures:\n\n---- a::b stdout ----\n    \
+            text\n\nfailures:\n    a::b\n    a::c\n\ntest result: FAILED. 12 passed; 2 failed\n    a::d\n";
+        let mut summary = Summary::default();
+        summary.libtest("tests", output, "");
+        assert_eq!(
+            (summary.failed, summary.failures),
+            (2, vec!["tests: a::c".into(), "tests: a::b\n             text".to_string()])
+        );
+    }
+
+    #[test]
+    fn a_failed_test_is_named_with_what_it_said_first() {
+        let many = (0..20).map(|i| format!("line {i}\n")).collect::<String>();
+        let output = format!(
+            "failures:\n\n---- a::b stdout ----\n\nthread 'a::b' panicked at x.rs:3:5:\nassertion failed\n\
+             stack backtrace:\n   0: begin\n\n---- a::bc stdout ----\n{many}\nfailures:\n    a::b\n    a::bc\n"
+        );
+        let said = "\n         thread 'a::b' panicked at x.rs:3:5:\n         assertion failed";
+        assert_eq!(said_by(&output, "a::b"), said);
+        assert_eq!(said_by(&output, "a::bc").lines().count(), 1 + SAID_LINES);
+        assert_eq!(said_by(&output, "a::x"), "");
     }
 
     #[test]

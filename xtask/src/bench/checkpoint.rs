@@ -33,8 +33,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
         }
     }
     let mut table = Table::new(if quick { 1 } else { REPETITIONS }, Vec::new());
-    let targets = ["--example", "measure_checkpoint"];
-    let ground = Ground::new(root, "checkpoint", &targets).map_err(Stop::Failed)?;
+    let ground = Ground::new(root, "checkpoint", &[]).map_err(Stop::Failed)?;
     rows(&ground, &mut table, quick).map_err(Stop::Failed)?;
     match as_json {
         true => println!("{}", table.json("checkpoint")),

@@ -13,7 +13,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Builds the targets that these words of `cargo build` name; `name` is that of the benchmark.
+    /// Builds the examples, and the targets that these words of `cargo build` name; `name` is that of the benchmark.
     ///
     /// # Errors
     /// What failed, in words.

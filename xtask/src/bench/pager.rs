@@ -61,7 +61,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
 
 impl Bench {
     fn new(root: &Path, quick: bool) -> Result<Bench, String> {
-        let ground = Ground::new(root, "pager", &["--example", "measure_pager", "--example", "window"])?;
+        let ground = Ground::new(root, "pager", &[])?;
         let (size, seconds) = if quick { ("32m", 0.2) } else { ("1g", 3.0) };
         let bench = Bench { root: root.to_owned(), ground, size, seconds };
         // Written by fio, so that no block is a hole or was never written.

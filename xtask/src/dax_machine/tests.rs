@@ -115,7 +115,7 @@ pub fn stage(root: &Path, wanted: Wanted, summary: &mut Summary) {
         }
     };
     // The command and the programs of the power cuts.
-    if let Err(why) = build(root, &["--bins", "--examples"]) {
+    if let Err(why) = build(root, &["--bins"]) {
         return summary.fail(format!("programs for the emulated machine: {why}"));
     }
     if wanted.has(Part::Suites) {
@@ -146,9 +146,7 @@ fn all_suites(guest: &Guest, binaries: &[Binary], whole: bool, summary: &mut Sum
         return summary.fail(format!("not all suites of {SUITES:?}, {SPACES:?}, {BAD_BLOCKS:?} were built"));
     }
     let every = calls(&wanted, whole);
-    suites(guest, &every, [Shape::Ext4, Shape::DevDax], false, summary);
     let with_eadr = calls(&wanted[..WITH_EADR], whole);
-    suites(guest, &with_eadr, [Shape::Xfs, Shape::Memory], true, summary);
     let mut rest = String::new();
     for (place, horizon, part) in [
         ("$NVDIMM0", "epoch", if whole { SPACES_NOT } else { SPACES_SHORT }),
@@ -163,7 +161,16 @@ fn all_suites(guest: &Guest, binaries: &[Binary], whole: bool, summary: &mut Sum
         let variables = format!("DAX_MACHINE_BAD_BLOCKS=\"{place}\"");
         rest.push_str(&call(bad_blocks[0], &variables, "--test-threads=1"));
     }
-    suites(guest, &rest, [Shape::Ext4, Shape::Xfs], false, summary);
+    // Each emulated machine keeps one processor busy.
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| suites(guest, &every, [Shape::Ext4, Shape::DevDax], false));
+        summary.add(suites(guest, &with_eadr, [Shape::Xfs, Shape::Memory], true));
+        summary.add(suites(guest, &rest, [Shape::Ext4, Shape::Xfs], false));
+        match first.join() {
+            Ok(first) => summary.add(first),
+            Err(_) => summary.fail("suites of the emulated machine: a thread panicked".to_string()),
+        }
+    });
 }
 
 /// A server in Python is too slow in the emulation for the deadlines of its clients, and stores no byte there.
@@ -211,8 +218,9 @@ fn is(binary: &Binary, (package, name): &(&str, &str)) -> bool {
     binary.folder.ends_with(package) && file.rsplit_once('-').is_some_and(|(stem, _)| stem == *name)
 }
 
-/// Runs suites one after the other in one boot.
-fn suites(guest: &Guest, calls: &str, shapes: [Shape; 2], eadr: bool, summary: &mut Summary) {
+/// Runs suites one after the other in one boot, and counts them.
+fn suites(guest: &Guest, calls: &str, shapes: [Shape; 2], eadr: bool) -> Summary {
+    let mut summary = Summary::default();
     let label =
         format!("on {} and {}{}", shapes[0].word(), shapes[1].word(), if eadr { ", eADR" } else { "" });
     title(&label);
@@ -226,7 +234,7 @@ fn suites(guest: &Guest, calls: &str, shapes: [Shape; 2], eadr: bool, summary: &
         let mut output = String::new();
         let command = ["sh".to_string(), "-c".to_string(), script];
         machine.run(guest, Path::new("/"), &command, &mut |line| {
-            println!("{line}");
+            println!("{label}: {line}");
             output.push_str(line);
             output.push('\n');
             Wish::On
@@ -236,7 +244,10 @@ fn suites(guest: &Guest, calls: &str, shapes: [Shape; 2], eadr: bool, summary: &
     });
     let (output, noted) = match ran {
         Ok(ran) => ran,
-        Err(why) => return summary.fail(format!("{label}: {why}")),
+        Err(why) => {
+            summary.fail(format!("{label}: {why}"));
+            return summary;
+        }
     };
     let before = summary.failed;
     summary.libtest(&label, &output, &noted);
@@ -249,6 +260,7 @@ fn suites(guest: &Guest, calls: &str, shapes: [Shape; 2], eadr: bool, summary: &
             summary.fail(format!("{label}: {name} was skipped, where it can run"));
         }
     }
+    summary
 }
 
 /// Runs a workflow in every mode, the channel beside either side and over both, and looks at what the kernel says of
