@@ -96,7 +96,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         For::Freshness => Objective::Freshness,
         For::Dram => Objective::Dram,
     };
-    let workflow = Workflow::read(&args.workflow)?;
+    let workflow = Workflow::read_for_plan(&args.workflow)?;
     let runs = match &args.from {
         Some(dir) => vec![RunRecord::read(dir)?],
         None => runs_of(&workflow),
@@ -199,7 +199,7 @@ impl Chosen {
 
 /// Chooses for this node.
 pub fn choose(workflow: &Path, profile: Option<&str>, steps: Option<u32>) -> Result<Chosen> {
-    let workflow = Workflow::read(workflow)?;
+    let workflow = Workflow::read_for_plan(workflow)?;
     let runs = runs_of(&workflow);
     if !runs.iter().any(|run| run.components.iter().any(|c| c.per_step.is_some())) {
         let line =

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_space::{format_bytes, CleanOptions, CleanReport, Error, Kept, Kind, Removed, Result};
 
+use crate::command::nodes::{is_path, OnNodes};
 use crate::command::spaces;
 use crate::output::{schema, Output, Tone};
 
@@ -34,6 +35,16 @@ pub struct Args {
     /// Say what would be removed and remove nothing.
     #[arg(long, short = 'n')]
     dry_run: bool,
+    #[command(flatten)]
+    pub(crate) on: OnNodes,
+}
+
+impl Args {
+    /// What it is told that is a path.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        let names = self.names.iter().filter(is_path).map(PathBuf::from);
+        names.chain(self.checkpoint.clone()).collect()
+    }
 }
 
 /// Runs the verb.

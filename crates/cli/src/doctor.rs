@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
+use crate::command::nodes::OnNodes;
 use crate::output::{schema, wrapped, Output, Tone};
 use machine::Machine;
 
@@ -37,6 +38,8 @@ pub struct Args {
     /// Look at the machine described by the files below DIR instead of this one.
     #[arg(long, value_name = "DIR", hide = true)]
     sysroot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) on: OnNodes,
 }
 
 /// How a finding is to be taken.

@@ -39,6 +39,7 @@ use forebay_tier::{Error, Result};
 pub use command::{output, sizes};
 
 use command::again;
+use command::nodes::OnNodes;
 use command::output::{Colour, Output};
 use command::{environment_help, guarded, parsed, Global, EXIT_STATUS, HELP_COLUMNS_MAX, VERSION};
 
@@ -96,6 +97,20 @@ enum Verb {
     Man(man::Args),
 }
 
+impl Verb {
+    /// The nodes on which it is to be done, and the paths that it is told.
+    fn on_nodes(&self) -> Option<(&OnNodes, Vec<PathBuf>)> {
+        let (on, paths) = match self {
+            Verb::Ls(args) => (&args.on, args.paths()),
+            Verb::Verify(args) => (&args.on, args.paths()),
+            Verb::Clean(args) => (&args.on, args.paths()),
+            Verb::Doctor(args) => (&args.on, Vec::new()),
+            _ => return None,
+        };
+        on.is_asked().then_some((on, paths))
+    }
+}
+
 /// The command line with everything that help and manual show.
 fn command() -> Command {
     Cli::command().version(VERSION.as_str()).after_long_help(environment_help())
@@ -107,6 +122,9 @@ fn command() -> Command {
 /// SIGTERM and SIGHUP while it lasts.
 pub fn main_with(args: Vec<OsString>) -> i32 {
     guarded(&args.clone(), |json| {
+        if let Some(script) = again::script_of_interpreter(args.first()) {
+            again::set_self_command(script);
+        }
         if let Some(outcome) = run::hidden(&args) {
             return outcome.unwrap_or_else(|e| Output::new(false, Colour::Auto).error(&e));
         }
@@ -118,10 +136,10 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
             let outcome = agent::exec(args.first(), &words).map(|never| match never {});
             return outcome.unwrap_or_else(|e: Error| Output::new(json, Colour::Auto).error(&e));
         }
-        if let Some(script) = again::script_of_interpreter(args.first()) {
-            again::set_self_command(script);
-        }
-        parsed::<Cli>(args, json, command(), |cli, out| dispatch(&cli.verb, out))
+        parsed::<Cli>(args.clone(), json, command(), |cli, out| match cli.verb.on_nodes() {
+            Some((on, paths)) => on.run(&args, &paths, out),
+            None => dispatch(&cli.verb, out),
+        })
     })
 }
 

@@ -2,10 +2,13 @@
 //!
 //! Guarantees: looks without joining; a space that cannot be read is listed as damaged, never left out.
 
+use std::path::PathBuf;
+
 use comfy_table::Cell;
 use forebay_space::{format_bytes, format_versions, Result, SpaceInfo};
 use serde::Serialize;
 
+use crate::command::nodes::{is_path, OnNodes};
 use crate::command::spaces;
 use crate::output::{number, schema, table_text, toned, Output, Tone};
 
@@ -20,6 +23,15 @@ const ROWS_MAX: usize = 40;
 pub struct Args {
     /// Short name or path of one space.
     name: Option<String>,
+    #[command(flatten)]
+    pub(crate) on: OnNodes,
+}
+
+impl Args {
+    /// What it is told that is a path.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        self.name.iter().filter(is_path).map(PathBuf::from).collect()
+    }
 }
 
 /// Runs the verb.

@@ -91,7 +91,7 @@ struct Script {
 
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
-    let workflow = Workflow::read(&args.workflow)?;
+    let workflow = Workflow::read_for_plan(&args.workflow)?;
     match (&args.plan, args.mode) {
         (Some(file), _) => existing(args, &workflow, file, out)?,
         (None, Some(mode)) => one(args, &workflow, mode, out)?,

@@ -53,7 +53,7 @@ pub struct Args {
     /// Run it by this plan (forebay plan -o writes one).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["mode", "locality", "batch"])]
     plan: Option<PathBuf>,
-    /// Execution mode: serial, serial-per-step, parallel, gated:NwMr; ranks are pinned.
+    /// Execution mode: serial, serial-per-step, parallel, gated:NwMr; ranks are pinned. On several nodes: parallel.
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
     /// Placement of channel memory: writer, reader, or interleaved over both.
@@ -113,12 +113,14 @@ struct Body<'a> {
 
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
-    let (plan, trials) = plan(args, out)?;
+    let pin = is_pinned_on_nodes(args)?;
+    let (plan, trials) = if pin { (None, None) } else { plan(args, out)? };
     let mut options = RunOptions {
         out: args.out.clone(),
         quiet: args.quiet || (!args.progress && !out.stderr_is_terminal()),
         grace: Duration::from_secs(args.grace),
         plan,
+        pin,
         trials,
         only: args.only.clone(),
         launcher: args.launcher.map(|name| match name {
@@ -129,9 +131,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         tee: args.tee,
         ..RunOptions::default()
     };
-    if let Some(words) = self_command() {
-        options.self_command = words.to_vec();
-    }
+    options.self_command = own_command();
     let begin_unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let (record, error) = match forebay_flow::run(&args.workflow, &options) {
         Ok(record) => (record, None),
@@ -162,6 +162,17 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     Ok(record.exit_code())
 }
 
+/// The words that start this command again.
+fn own_command() -> Vec<OsString> {
+    self_command().map_or_else(|| RunOptions::default().self_command, <[OsString]>::to_vec)
+}
+
+/// Whether the runner of each node is to pin its ranks: a workflow on several nodes with the mode `parallel`.
+fn is_pinned_on_nodes(args: &Args) -> Result<bool> {
+    let is_asked = args.mode == Some(Mode::Parallel) && args.locality.is_none() && args.batch.is_none();
+    Ok(is_asked && Workflow::read(&args.workflow)?.nodes.is_some())
+}
+
 /// The plan that was asked for, and execution modes to try.
 fn plan(args: &Args, out: &Output) -> Result<(Option<PlanFile>, Option<Trials>)> {
     if args.auto {
@@ -174,13 +185,13 @@ fn plan(args: &Args, out: &Output) -> Result<(Option<PlanFile>, Option<Trials>)>
     }
     let plan = match (&args.only, &args.plan, args.mode) {
         (Some(component), ..) => {
-            let workflow = forebay_flow::alone::alone(&Workflow::read(&args.workflow)?, component)?;
+            let workflow = forebay_flow::alone::alone(&Workflow::read_for_plan(&args.workflow)?, component)?;
             let plan = Plan::new(Mode::Serial, Locality::Writer, AS_THE_FILE_SAYS);
             Some(crate::plan::requested(&workflow, &plan, None)?)
         }
         (None, Some(file), _) => Some(PlanFile::read(file)?),
         (None, None, Some(mode)) => {
-            let workflow = Workflow::read(&args.workflow)?;
+            let workflow = Workflow::read_for_plan(&args.workflow)?;
             let locality = args.locality.unwrap_or(Locality::Writer);
             let plan = Plan { batching: args.batch, ..Plan::new(mode, locality, AS_THE_FILE_SAYS) };
             let plan = crate::plan::requested(&workflow, &plan, None)?;
@@ -235,6 +246,7 @@ pub fn hidden(args: &[OsString]) -> Option<Result<i32>> {
         forebay_flow::launch::EXEC_RANK_VERB => {
             Some(forebay_flow::exec_rank(words).map(|never| match never {}))
         }
+        forebay_flow::nodes::FOLLOW_VERB => Some(Ok(forebay_flow::nodes::follow(own_command()))),
         forebay_flow::watch::BRIDGE_VERB => Some(forebay_flow::bridge(words).map(|()| 0)),
         _ => None,
     }

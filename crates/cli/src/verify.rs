@@ -4,10 +4,13 @@
 //! record is named. A space of another kind of trouble (another host's, an unknown format) is reported, and
 //! the others are still verified. What goes away while it is read is no damage.
 
+use std::path::PathBuf;
+
 use comfy_table::Cell;
 use forebay_space::{format_bytes, Kind, Result, VerifyReport};
 use serde::Serialize;
 
+use crate::command::nodes::{is_path, OnNodes};
 use crate::command::spaces;
 use crate::output::{is_broken_pipe, number, schema, table_text, toned, Output, Tone};
 
@@ -18,6 +21,15 @@ pub struct Args {
     /// Short names or paths; without any, all spaces below FOREBAY_DIR (not those opened by a path).
     #[arg(value_name = "NAME")]
     names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) on: OnNodes,
+}
+
+impl Args {
+    /// What it is told that is a path.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        self.names.iter().filter(is_path).map(PathBuf::from).collect()
+    }
 }
 
 #[derive(Serialize)]

@@ -11,6 +11,7 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_config::allocation;
 use forebay_space::{Error, Kind, NodeAgent, Result, Wanted};
 use forebay_tier::process;
 
@@ -22,7 +23,7 @@ use crate::link::{Answering, Connecting, Link, Outgoing};
 use crate::message::{Claim, Request, PROTOCOL};
 use crate::mirror::{identities, Mirror};
 use crate::owner::Owner;
-use crate::rendezvous::{card_file, check_name, status_file, Card, Job, Rendezvous};
+use crate::rendezvous::{card_file, status_file, Card, Job, Rendezvous};
 use crate::status::{MirrorStatus, ServedStatus, Status};
 
 /// The agent looks so often what is wanted.
@@ -32,7 +33,7 @@ const FIND_EVERY: Duration = Duration::from_millis(100);
 /// A search that takes longer is begun again.
 const SEARCH_MAX: Duration = Duration::from_secs(10);
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// The folder of the job has gone when it was not there for so long: file systems of the network have gaps.
+/// The folder of the job was removed if it is missing in checks so far apart: network file systems have gaps.
 const FOLDER_GONE: Duration = Duration::from_secs(5);
 /// A mirror of another node that lives says so more often: it waits for no agent for longer than a lease.
 const SILENT_MAX: Duration = Duration::from_secs(30);
@@ -72,13 +73,9 @@ impl AgentOptions {
     /// # Errors
     /// [`Kind::Usage`].
     pub fn check(&self) -> Result<()> {
-        check_name("job", &self.job)?;
-        self.nodes.iter().chain([&self.node]).try_for_each(|node| check_name("node", node))?;
-        let mut sorted = self.nodes.clone();
-        sorted.sort();
-        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Error::new(Kind::Usage, format!("--nodes lists node {} twice", twice[0])));
-        }
+        allocation::check_name("job", &self.job)?;
+        allocation::check_name("node", &self.node)?;
+        allocation::check_names(&self.nodes)?;
         if !self.nodes.contains(&self.node) {
             return Err(Error::new(
                 Kind::Usage,
@@ -245,7 +242,7 @@ impl Agent {
     /// # Errors
     /// [`Kind::Io`]: the folder of the job cannot be written.
     pub fn serve(mut self, is_over: &AtomicBool) -> Result<()> {
-        let (mut said_at, mut seen_at) = (None::<Instant>, Instant::now());
+        let (mut said_at, mut absence) = (None::<Instant>, Absence::default());
         let why = loop {
             self.tick();
             if said_at.is_none_or(|at| at.elapsed() >= STATUS_EVERY) {
@@ -253,10 +250,13 @@ impl Agent {
                 if self.used_at.elapsed() <= STATUS_EVERY {
                     self.folder.note_used();
                 }
-                if self.at.is_there() {
-                    seen_at = Instant::now();
+                let is_there = self.at.is_there();
+                if is_there {
                     // What cannot be written now is written the next time.
                     let _ = self.write_status("ready");
+                }
+                if absence.note(is_there, Instant::now()) > FOLDER_GONE {
+                    break "the folder of the job was removed";
                 }
                 said_at = Some(Instant::now());
                 if self.at.is_stopping() {
@@ -265,9 +265,6 @@ impl Agent {
             }
             if is_over.load(Relaxed) {
                 break "received a signal";
-            }
-            if seen_at.elapsed() > FOLDER_GONE {
-                break "the folder of the job was removed";
             }
             if self.options.idle_timeout.is_some_and(|idle| self.used_at.elapsed() > idle) {
                 break "it was idle";
@@ -417,9 +414,44 @@ impl Agent {
     }
 }
 
+/// How long something has been missing. Only checks count: a time without checks, because the agent was stopped or a
+/// write was slow, is no absence.
+#[derive(Default)]
+struct Absence {
+    since: Option<Instant>,
+}
+
+impl Absence {
+    /// Notes a check; returns the time since the first one of those that found nothing.
+    fn note(&mut self, is_there: bool, now: Instant) -> Duration {
+        if is_there {
+            self.since = None;
+            return Duration::ZERO;
+        }
+        now - *self.since.get_or_insert(now)
+    }
+}
+
 fn remove_own(at: &Rendezvous, node: &str) {
     let [certificate, key] = files_of_node(node);
     for file in [card_file(node), status_file(node), certificate, key] {
         at.remove(&file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_without_checks_is_no_absence() {
+        let (mut absence, start) = (Absence::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let looks = [(true, 0, 0), (true, 60, 0), (false, 120, 0), (false, 123, 3), (false, 126, 6)];
+        for (is_there, now, expected) in looks {
+            assert_eq!(absence.note(is_there, at(now)), Duration::from_secs(expected), "at {now}");
+        }
+        assert_eq!(absence.note(true, at(130)), Duration::ZERO);
+        assert_eq!(absence.note(false, at(190)), Duration::ZERO);
     }
 }

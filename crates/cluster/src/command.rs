@@ -15,16 +15,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
-use forebay_config::{environment, parse_seconds};
+use forebay_config::{allocation, environment, parse_seconds, Template};
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::process;
 use rustix::process::{getppid, kill_process, set_parent_process_death_signal, setsid, Pid, Signal};
 
 use crate::agent::{Agent, AgentOptions};
-use crate::allocation;
 use crate::endpoint::Listen;
-use crate::launch::{self, Template, KEPT};
-use crate::rendezvous::{check_name, log_file, status_file, Card, Job, Rendezvous};
+use crate::launch::{self, KEPT};
+use crate::rendezvous::{log_file, status_file, Card, Job, Rendezvous};
 use crate::status::Status;
 
 /// A program that waits looks so often.
@@ -201,7 +200,7 @@ impl Start {
         let name = self.rendezvous.file_name().map(|name| name.to_string_lossy().into_owned());
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
         let name: String = name.unwrap_or_default().chars().filter(is_plain).collect();
-        match check_name("job", &name) {
+        match allocation::check_name("job", &name) {
             Ok(()) => Ok(name),
             Err(_) => Err(Error::new(Kind::Usage, "the job has no name").hint("name it with --job")),
         }
@@ -375,14 +374,14 @@ fn run_launch(start: &Start, template: &Template, is_over: &AtomicBool) -> Resul
     let nodes = start.all_nodes(&environment::process)?;
     let folder = std::path::absolute(&start.rendezvous)
         .map_err(|e| Error::io(format!("cannot resolve the path {}", start.rendezvous.display()), e))?;
-    let program = own_program()?;
+    let (program, variables) = (own_program()?, launch::kept_variables()?);
     let mut commands = Vec::new();
     for node in &nodes {
         let options = start.options(Some(node), &environment::process)?;
         options.check()?;
         let mut words = start.words("start", &options, &folder);
         words.push("--no-wait".into());
-        commands.push((node.clone(), template.on_node(node, &program, &words)?));
+        commands.push((node.clone(), template.on_node(node, &variables, &program, &words)?));
     }
     // It is new: what a failure ends has been started here.
     let at = Rendezvous::make_new(&folder, &Job::new(&start.job_name()?, &nodes))?;
@@ -434,7 +433,7 @@ fn wait_for(folder: &Path, deadline: Instant, is_over: impl Fn() -> bool) -> Res
                 if has_card {
                     None
                 } else {
-                    launch::said_last(&at.read(&log_file(node)).ok()?)
+                    Error::last_printed(&at.read(&log_file(node)).ok()?)
                 }
             };
             if let Some(error) = missing.iter().find_map(ended) {

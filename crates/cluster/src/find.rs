@@ -115,6 +115,8 @@ fn choose(name: &str, found: Vec<Source>, elapsed: Duration) -> Result<Outcome> 
 
 /// Without a token of the launch, writers of one run began within this.
 const STARTED_WITHIN: Duration = Duration::from_secs(60);
+/// A process may have begun so much later than is known: the kernel tells it in clock ticks.
+const TICK: Duration = Duration::from_millis(10);
 
 fn part_of((_, found): &Source) -> &FoundPart {
     found.part.as_ref().expect("only parts are joined")
@@ -122,10 +124,10 @@ fn part_of((_, found): &Source) -> &FoundPart {
 
 /// Whether two parts are of one run; the answers came within `elapsed`.
 fn are_of_one_run(part: &FoundPart, last: &FoundPart, elapsed: Duration) -> bool {
-    let elapsed = elapsed.as_nanos() as u64;
+    let uncertain = (elapsed + TICK).as_nanos() as u64;
     let ((began, ended), (last_began, _)) = (part.lived_ago_ns, last.lived_ago_ns);
     // It had not ended when the last one began, whichever node answered first.
-    let overlap = ended.is_none_or(|ended| ended.saturating_add(elapsed) <= last_began);
+    let overlap = ended.is_none_or(|ended| ended.saturating_add(uncertain) <= last_began);
     let same_launch = match (part.launch, last.launch) {
         // Some launchers say it on the first node alone.
         (0, _) | (_, 0) => overlap && began.abs_diff(last_began) <= STARTED_WITHIN.as_nanos() as u64,
@@ -140,12 +142,16 @@ fn join(name: &str, mut parts: Vec<Source>, elapsed: Duration) -> Result<Outcome
     // What is known of writers that died is their launch; without it they may be of any run.
     let some_write = parts.iter().any(is_open);
     parts.retain(|source| !is_dead(source) || !some_write && part_of(source).launch != 0);
-    let Some(last) = parts.iter().map(part_of).min_by_key(|part| part.lived_ago_ns.0).cloned() else {
+    let Some(last) = parts.iter().min_by_key(|source| part_of(source).lived_ago_ns.0).cloned() else {
         return Ok(Outcome::Nothing);
     };
+    let (last_node, last) = (&last.0, part_of(&last));
     parts.sort_by(|one, other| one.0.cmp(&other.0));
     let (parts, others): (Vec<Source>, Vec<Source>) =
-        parts.into_iter().partition(|source| are_of_one_run(part_of(source), &last, elapsed));
+        // However short it was.
+        parts.into_iter().partition(|source| {
+            source.0 == *last_node || are_of_one_run(part_of(source), last, elapsed)
+        });
     let mut ranks: Vec<u32> = parts.iter().flat_map(|source| part_of(source).ranks.clone()).collect();
     ranks.sort_unstable();
     if let Some(twice) = ranks.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -276,9 +282,17 @@ mod tests {
         assert_eq!(nodes(vec![launched(a(), 5), fast]).unwrap(), ["a", "b"], "b had ended before a began");
         // A process that opens the space again on one node, and has not yet on the other.
         assert_eq!(nodes(vec![with(a(), |part| part.opened = 2), b()]), None);
-        // Within the time of the search it is not known which was first.
-        let near = with(part("b", &[1, 3], 60, Some(10)), |part| part.lived_ago_ns.1 = Some(9_950_000_000));
-        assert_eq!(nodes(vec![a(), near]), None);
+        // Within the time of the search, and a tick of the clock, it is not known which was first.
+        let near = |ms: u64| {
+            let ended = (10_000 - ms) * 1_000_000;
+            with(part("b", &[1, 3], 60, Some(10)), |part| part.lived_ago_ns.1 = Some(ended))
+        };
+        assert_eq!(nodes(vec![a(), near(50)]), None);
+        assert_eq!(nodes(vec![a(), near(109)]), None);
+        assert_eq!(nodes(vec![a(), near(110)]).unwrap(), ["a", "b"]);
+        // The one that began last may have lived for less.
+        let short = with(part("b", &[1, 3], 9, Some(9)), |part| part.lived_ago_ns.1 = Some(8_995_000_000));
+        assert_eq!(nodes(vec![a(), short]).unwrap(), ["a", "b"]);
         // On a node that the new run does not use.
         let old = part("c", &[1, 3], 60, Some(11));
         assert_eq!(nodes(vec![old, a(), part("b", &[1, 3], 9, None)]).unwrap(), ["a", "b"]);

@@ -1,16 +1,13 @@
-//! Starts programs on other nodes by a command of the user's, such as `ssh {node}`, and tells what they said.
+//! Runs commands that start agents on other nodes, and tells what they said.
 //!
-//! Guarantees: when [`run`] returns, the commands that it has started on this host have ended, or are killed. A word
-//! that a shell on the other side would read otherwise is refused unless the template says where a shell is. Not here:
-//! what is started (`command.rs`).
+//! Guarantees: when [`run`] returns, the commands that it has started on this host have ended, or are killed. Not here:
+//! what is started (`command.rs`), how a node is reached (`forebay_config::Template`).
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use forebay_space::{Error, Kind, Result};
@@ -25,83 +22,21 @@ const AT_ONCE_MAX: usize = 64;
 const GIVE_UP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Lines of what a program said that are shown.
 const LINES_MAX: usize = 4;
-const NODE: &str = "{node}";
-const COMMAND: &str = "{command}";
 
-/// A command that runs a program on a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
-    words: Vec<String>,
-}
-
-impl FromStr for Template {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Template> {
-        let wrong = |what: &str| {
-            Error::new(Kind::Usage, format!("`{text}` {what}"))
-                .hint("for example --launch 'ssh {node}'; {node} stands for the name of the node")
-        };
-        let words = shlex::split(text).ok_or_else(|| wrong("has an open quotation mark"))?;
-        match words.iter().any(|word| word.contains(NODE)) {
-            true => Ok(Template { words }),
-            false => Err(wrong("does not contain {node}")),
-        }
-    }
-}
-
-impl Template {
-    /// The command that runs `program` on a node, with the variables of Forebay that agents keep.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`]: a word has to be quoted for a shell, and the template does not say where one is.
-    pub fn on_node(&self, node: &str, program: &Path, arguments: &[OsString]) -> Result<Command> {
-        // One that the template sets is that of the node.
-        let is_set = |name: &str| self.words.iter().any(|word| word.contains(&format!("{name}=")));
-        let kept = KEPT.iter().filter(|name| !is_set(name));
-        let kept = kept.filter_map(|name| Some(variable(name, std::env::var_os(name)?)));
-        let kept: Vec<OsString> = kept.collect::<Result<_>>()?;
-        let env = (!kept.is_empty()).then(|| "env".into());
-        let all = env.into_iter().chain(kept).chain([program.into()]).chain(arguments.iter().cloned());
-        let text = |word: OsString| {
-            word.into_string().map_err(|word| {
-                Error::new(Kind::Usage, format!("{} is not UTF-8", word.to_string_lossy()))
-                    .hint("start the agent on each node by a script")
-            })
-        };
-        let all: Vec<String> = all.map(text).collect::<Result<_>>()?;
-        let mut words = self.words.clone();
-        if words.iter().any(|word| word.contains(COMMAND)) {
-            let line = shlex::try_join(all.iter().map(String::as_str))
-                .map_err(|e| Error::new(Kind::Usage, format!("cannot be a command: {e}")))?;
-            words.iter_mut().for_each(|word| *word = word.replace(COMMAND, &line));
-        } else if let Some(word) = all.iter().find(|word| !is_plain(word)) {
-            return Err(Error::new(Kind::Usage, format!("{word:?} has to be quoted for a shell"))
-                .hint("use {command}, which is quoted: --launch 'ssh {node} {command}'"));
-        } else {
-            words.extend(all);
-        }
-        let words: Vec<String> = words.iter().map(|word| word.replace(NODE, node)).collect();
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
-        Ok(command)
-    }
-}
-
-/// Whether a shell and no shell read the same.
-fn is_plain(word: &str) -> bool {
-    !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c))
-}
-
-fn variable(name: &str, value: OsString) -> Result<OsString> {
-    let value = match name {
-        // The same place, from any directory.
-        "FOREBAY_DIR" => forebay_space::root()?.into_os_string(),
-        _ => value,
+/// The variables of Forebay that an agent keeps, as the command has them.
+///
+/// # Errors
+/// Those of the directory of spaces.
+pub fn kept_variables() -> Result<Vec<(&'static str, OsString)>> {
+    let value = |name: &'static str| {
+        let value = std::env::var_os(name)?;
+        Some(match name {
+            // The same place, from any directory.
+            "FOREBAY_DIR" => forebay_space::root().map(|root| (name, root.into_os_string())),
+            _ => Ok((name, value)),
+        })
     };
-    let mut word = OsString::from(format!("{name}="));
-    word.push(value);
-    Ok(word)
+    KEPT.into_iter().filter_map(value).collect()
 }
 
 /// Runs a command for each node. When one has failed, at the deadline, or when `is_over`, no more are started, and
@@ -215,7 +150,7 @@ fn text_of(file: &mut File) -> String {
 
 /// The error of a program that has failed: its own, if that is what it said last.
 pub fn failed(what: &str, status: ExitStatus, said: &str) -> Error {
-    said_last(said).unwrap_or_else(|| {
+    Error::last_printed(said).unwrap_or_else(|| {
         let lines: Vec<&str> = said.lines().collect();
         let last: String =
             lines[lines.len().saturating_sub(LINES_MAX)..].iter().map(|line| format!("\n  {line}")).collect();
@@ -223,73 +158,10 @@ pub fn failed(what: &str, status: ExitStatus, said: &str) -> Error {
     })
 }
 
-/// The last error of a text, `error: KIND: TEXT`, and its hint, `hint: TEXT`, as the command prints them: lines after
-/// the first one begin with two spaces.
-pub fn said_last(text: &str) -> Option<Error> {
-    let lines: Vec<&str> = text.lines().collect();
-    let first = lines.iter().rposition(|line| line.starts_with("error: "))?;
-    let more = lines[first + 1..].iter().take_while(|line| line.starts_with("  "));
-    let text = std::iter::once(&lines[first]).chain(more).copied().collect::<Vec<_>>().join("\n");
-    let (text, hint) = match text.split_once("\n  hint: ") {
-        Some((text, hint)) => (text, Some(hint)),
-        None => (text.as_str(), None),
-    };
-    let (kind, text) = text.strip_prefix("error: ")?.split_once(": ")?;
-    let kind = Kind::ALL.iter().find(|known| known.name() == kind)?;
-    let error = Error::new(*kind, text.trim());
-    Some(match hint {
-        Some(hint) => error.hint(hint.trim()),
-        None => error,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(template: &str, arguments: &[&str]) -> Result<Vec<String>> {
-        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-        let command = template.parse::<Template>()?.on_node("n1", Path::new("/bin/agent"), &arguments)?;
-        let all = [command.get_program()].into_iter().chain(command.get_args());
-        // This process may have been given a directory of spaces.
-        let all = all.map(|word| word.to_string_lossy().into_owned());
-        Ok(all.filter(|word| *word != "env" && !word.starts_with("FOREBAY_")).collect())
-    }
-
-    #[test]
-    fn the_words_of_a_program_follow_those_of_the_template() {
-        assert_eq!(words("ssh -x {node}", &["start"]).unwrap(), ["ssh", "-x", "n1", "/bin/agent", "start"]);
-        // What the template sets for a node is not set again.
-        let text = "env FOREBAY_DIR=/a FOREBAY_RUN=/b {node}";
-        let command = text.parse::<Template>().unwrap().on_node("n1", Path::new("/bin/agent"), &[]).unwrap();
-        let all: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-        assert_eq!(all, ["FOREBAY_DIR=/a", "FOREBAY_RUN=/b", "n1", "/bin/agent"]);
-        assert_eq!(words("on '{node} it'", &[]).unwrap(), ["on", "n1 it", "/bin/agent"]);
-        for wrong in ["ssh n1", "ssh '{node}", ""] {
-            assert_eq!(words(wrong, &[]).unwrap_err().kind(), Kind::Usage, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn words_for_a_shell_are_quoted_where_it_is_and_nowhere_else() {
-        assert_eq!(words("ssh {node}", &["a b"]).unwrap_err().kind(), Kind::Usage);
-        let quoted = words("ssh {node} {command}", &["a b", "c"]).unwrap();
-        let last = quoted.last().unwrap();
-        assert!(last.ends_with("/bin/agent 'a b' c"), "{last}");
-    }
-
-    #[test]
-    fn an_error_is_read_as_it_was_printed() {
-        let error = Error::new(Kind::NameInUse, "there is one").with("pid", 7).hint("end it");
-        let read = said_last(&format!("earlier: 1\nerror: {error}\n")).unwrap();
-        assert_eq!((read.kind(), read.to_string()), (error.kind(), error.to_string()));
-        let without = Error::new(Kind::Usage, "no: such node");
-        assert_eq!(said_last(&format!("error: {without}")).unwrap().to_string(), without.to_string());
-        let inner = Error::new(Kind::Io, "it says: error: no").hint("look");
-        let read = said_last(&format!("error: {inner}\nConnection to n1 closed.\n")).unwrap();
-        assert_eq!(read.to_string(), inner.to_string());
-        assert!(said_last("it was killed").is_none());
-    }
+    use std::path::Path;
 
     fn shell(node: &str, text: &str) -> (String, Command) {
         let mut command = Command::new("sh");

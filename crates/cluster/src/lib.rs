@@ -7,7 +7,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `command.rs`, `allocation.rs` | the command line, what the batch system says |
+//! | `command.rs` | the command line |
 //! | `launch.rs` | commands that start agents on other nodes |
 //! | `agent.rs` | the life of an agent |
 //! | `rendezvous.rs`, `authority.rs`, `endpoint.rs` | the folder of a job, its certificates, where an agent listens |
@@ -25,7 +25,6 @@ macro_rules! say {
 }
 
 mod agent;
-mod allocation;
 mod authority;
 mod command;
 mod demand;

@@ -21,6 +21,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use forebay_config::allocation;
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::{own_directory, process};
 use serde::{Deserialize, Serialize};
@@ -38,8 +39,6 @@ const WHOLE_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 /// A status that is older is that of an agent which is gone or stands still.
 const FRESH: Duration = Duration::from_secs(5);
-/// A name of a node or job is at most so long: it is part of file names and of names in messages.
-const NAME_BYTES_MAX: usize = 100;
 
 /// The folder of a job.
 #[derive(Clone, Debug)]
@@ -114,25 +113,6 @@ pub struct Card {
     pub pid: u32,
 }
 
-/// Checks the name of a node or a job.
-///
-/// # Errors
-/// [`Kind::Usage`].
-pub fn check_name(what: &str, name: &str) -> Result<()> {
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-    match !name.is_empty()
-        && name.len() <= NAME_BYTES_MAX
-        && !name.starts_with('.')
-        && name.bytes().all(is_plain)
-    {
-        true => Ok(()),
-        false => Err(Error::new(Kind::Usage, format!("`{}` cannot name a {what}", name.escape_debug()))
-            .hint(format!(
-            "use 1 to {NAME_BYTES_MAX} letters, digits, `.`, `_` and `-`; the first character cannot be `.`"
-        ))),
-    }
-}
-
 impl Rendezvous {
     /// The folder at `path` for this job, made where it is missing; the folder above it must be there.
     ///
@@ -168,7 +148,7 @@ impl Rendezvous {
 
     /// Whether it was made.
     fn make_or_find(path: &Path, job: &Job) -> Result<(Rendezvous, bool)> {
-        check_name("job", &job.job)?;
+        allocation::check_name("job", &job.job)?;
         match DirBuilder::new().mode(0o700).create(path) {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => {
                 return Err(Error::io(format!("cannot create the folder {}", path.display()), e)
@@ -607,13 +587,5 @@ mod tests {
         at.write(&status_file("n0"), b"{}").unwrap();
         let error = at.begin("n0").unwrap_err();
         assert_eq!(error.kind(), Kind::NameInUse);
-    }
-
-    #[test]
-    fn names_are_plain() {
-        check_name("node", "n0.cluster-a_b").unwrap();
-        for name in ["", ".n", "n/0", "n 0", "n*", &"n".repeat(101)] {
-            assert_eq!(check_name("node", name).unwrap_err().kind(), Kind::Usage, "{name}");
-        }
     }
 }

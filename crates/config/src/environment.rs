@@ -89,6 +89,11 @@ const OTHERS: &[Variable] = &[
         read: |t| parse_number(t).map(drop),
     },
     text("FOREBAY_RUN", "directory of the run that this process belongs to"),
+    Variable {
+        name: "FOREBAY_RUN_NODES",
+        meaning: Meaning::Own("number of nodes of that run (default: one)"),
+        read: |t| parse_number(t).map(drop),
+    },
     text("FOREBAY_TRACE", "directory into which every writer and reader writes its steps"),
     Variable {
         name: "FOREBAY_ENGINE",

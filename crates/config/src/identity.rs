@@ -7,7 +7,8 @@
 //! Guarantees: half a pair is an error, never a guess; a Slurm batch script itself, or the shell of an
 //! interactive step, is 0 of 1 although its environment holds a `SLURM_PROCID`. Of a group on several
 //! nodes it is known ([`Spread`]); with the scope `node` rank and size count this node's processes.
-//! Inside `forebay run` (`FOREBAY_RUN`), which starts ranks on its own node only, no launcher is asked for it. There
+//! Inside `forebay run` on one node (`FOREBAY_RUN`) no launcher is asked for it; a run on several nodes says so
+//! (`FOREBAY_RUN_NODES`). There
 //! `FOREBAY_RANK` numbers the processes of a component, and a launcher that numbers this process otherwise was
 //! started by one of them: an error, because nothing says which of the two the program means. Not here: MPI
 //! itself; a communicator's rank and size come as explicit arguments.
@@ -127,10 +128,11 @@ pub fn identify(
     if let (Some((rank, size, Source::Environment)), true) = (given, run) {
         check_component(rank, size, launch.as_ref(), lookup)?;
     }
-    let several = launch.as_ref().is_some_and(|l| l.several_nodes) && !run;
+    let on_one_node = run && run_on_nodes(lookup)?.is_none();
+    let several = launch.as_ref().is_some_and(|l| l.several_nodes) && !on_one_node;
     let spread = |me: Identity| match scope == Scope::Node {
         true => Ok(Spread::OneNode),
-        false => spread_of(me.rank, me.size, launch.as_ref().filter(|_| !run), lookup),
+        false => spread_of(me.rank, me.size, launch.as_ref().filter(|_| !on_one_node), lookup),
     };
     let (rank, size, source) = match (given, &launch) {
         // Said by hand: with scope `node` the numbers are the caller's business.
@@ -212,11 +214,26 @@ pub fn batch_job(lookup: Lookup<'_>) -> Option<String> {
 }
 
 /// What tells the launches of a parallel program apart that has processes on several nodes, the same on each of them.
-/// None: its launcher says nothing of the kind.
+/// None: neither a run nor its launcher says anything of the kind.
 pub fn launch_across_nodes(lookup: Lookup<'_>) -> Option<String> {
     let value = |name| environment::value(name, lookup);
     let step = || Some(format!("{}.{}", value("SLURM_JOB_ID")?, value("SLURM_STEP_ID")?));
-    value("PMIX_NAMESPACE").or_else(step).or_else(|| value("FLUX_JOB_ID"))
+    let launched = value("PMIX_NAMESPACE").or_else(step);
+    match run_on_nodes(lookup).ok().flatten() {
+        // The runner takes away what numbers itself; what is there was set by a launcher that a component calls, which
+        // may do so more than once. The job of Flux may be that of the runner of one node.
+        Some(run) => {
+            let launched = launched.or_else(|| value("FLUX_TASK_RANK").and(value("FLUX_JOB_ID")));
+            Some(launched.map_or(run.clone(), |launched| format!("{run} {launched}")))
+        }
+        None => launched.or_else(|| value("FLUX_JOB_ID")),
+    }
+}
+
+/// The directory of the run that this process belongs to, if the run has several nodes.
+fn run_on_nodes(lookup: Lookup<'_>) -> Result<Option<String>> {
+    let nodes = number("FOREBAY_RUN_NODES", lookup)?;
+    Ok(environment::value("FOREBAY_RUN", lookup).filter(|_| nodes.is_some_and(|nodes| nodes > 1)))
 }
 
 fn several_nodes(message: &str) -> Error {
@@ -487,6 +504,20 @@ mod tests {
             spread(None, None, Scope::Job, &format!("{mpi} FOREBAY_RUN=/r")).unwrap(),
             Spread::OneNode
         );
+        let on_two = format!("{mpi} FOREBAY_RUN=/r FOREBAY_RUN_NODES=2");
+        assert_eq!(spread(None, None, Scope::Job, &on_two).unwrap(), several(Some((1, 4))));
+        let launch = |variables: &str| {
+            let map: HashMap<&str, &str> =
+                variables.split_whitespace().map(|v| v.split_once('=').unwrap()).collect();
+            launch_across_nodes(&|name: &str| map.get(name).map(|v| v.to_string()))
+        };
+        assert_eq!(launch(&on_two).as_deref(), Some("/r"));
+        assert_eq!(launch(&format!("{on_two} FLUX_JOB_ID=f1")).as_deref(), Some("/r"));
+        assert_ne!(
+            launch(&format!("{on_two} PMIX_NAMESPACE=p1")),
+            launch(&format!("{on_two} PMIX_NAMESPACE=p2"))
+        );
+        assert_eq!(launch(&format!("{mpi} FOREBAY_RUN=/r FOREBAY_RUN_NODES=1")), None);
         let ours = "FOREBAY_RANK=3 FOREBAY_SIZE=4 FOREBAY_LOCAL_RANK=1 FOREBAY_LOCAL_SIZE=2";
         assert_eq!(spread(None, None, Scope::Job, ours).unwrap(), several(Some((1, 2))));
         let whole = ours.replace("LOCAL_RANK=1", "LOCAL_RANK=3").replace("LOCAL_SIZE=2", "LOCAL_SIZE=4");

@@ -38,6 +38,8 @@ pub struct Channel {
     pub readers: Vec<String>,
     /// The medium that it is emulated as, once the run has settled it.
     pub emulation: Option<Emulation>,
+    /// Whether this runner starts writers of it: not so where all are on other nodes.
+    pub is_written_here: bool,
 }
 
 impl Channel {

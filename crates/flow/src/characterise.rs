@@ -159,6 +159,7 @@ mod tests {
             channel: channel.into(),
             side,
             pid: 100 + rank,
+            clock_ns: None,
             placement: None,
             execution_mode: None,
         };

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay_space::{CleanOptions, Error, Kind, MemberInfo, Mode, OpenOptions, Result, SpaceInfo};
+use forebay_space::{part_name, CleanOptions, Error, Kind, MemberInfo, Mode, OpenOptions, Result, SpaceInfo};
 
 use crate::record::{is_running, RunDir, RunRecord};
 use crate::workflow::{Channel, Workflow};
@@ -26,17 +26,31 @@ pub fn take_names(workflow: &Workflow) -> Result<()> {
     for channel in &workflow.channels {
         let location = channel.location(&workflow.dir);
         take_files_channel(channel, &location)?;
+        if let Some(part) = part_of_dead_run(channel)? {
+            forebay_space::destroy(&part)?;
+        }
         let Some(space) = settled(channel, &location)? else { continue };
-        if !continues(channel) && left_by_dead_run(&space) {
+        if (!continues(channel) || !channel.is_written_here) && left_by_dead_run(&space) {
             forebay_space::destroy(&location)?;
             continue;
         }
-        if !is_at_rest(&space) {
+        // Of a channel whose writers are on other nodes readers would take it for the channel.
+        if !is_at_rest(&space) || !channel.is_written_here {
             return Err(taken(&space));
         }
         check_mode(channel, &location)?;
     }
     Ok(())
+}
+
+/// The part of this node that a run on several nodes has left, whose runner died.
+fn part_of_dead_run(channel: &Channel) -> Result<Option<String>> {
+    let name = part_name(&channel.name);
+    if channel.options.path.is_some() {
+        return Ok(None);
+    }
+    let found = forebay_space::list()?.into_iter().find(|space| space.name == name);
+    Ok(found.filter(|space| left_by_dead_run_of(space, &channel.name)).map(|_| name))
 }
 
 /// Whether the channel's writers will be let in, by what is there now.
@@ -144,11 +158,16 @@ fn inspect_if_there(location: &str) -> Result<Option<SpaceInfo>> {
 /// The runner would have removed the space at its end, had it lived. A space whose run directory is gone, or
 /// whose record says "keep", is the user's data.
 fn left_by_dead_run(space: &SpaceInfo) -> bool {
+    left_by_dead_run_of(space, &space.name)
+}
+
+/// The same of a space of this channel.
+fn left_by_dead_run_of(space: &SpaceInfo, channel: &str) -> bool {
     let Some(run_dir) = space.run.as_deref().map(Path::new) else { return false };
     if space.members.iter().any(|member| member.alive) || is_running(run_dir) {
         return false;
     }
-    !keeps(run_dir, &space.name)
+    !keeps(run_dir, channel)
 }
 
 /// No process is at work on the space, and no run that may begin to be. Who only looks on does not count.
@@ -221,8 +240,9 @@ pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
         Ok(all) => (spaces_of(workflow, run, &all), unreadable_channels(workflow, &all)),
         Err(e) => return vec![format!("the spaces of the run could not be listed: {e}")],
     };
+    let is_of = |channel: &Channel, name: &str| channel.name == name || part_name(&channel.name) == name;
     let kept = |space: &SpaceInfo| {
-        workflow.channels.iter().any(|channel| channel.name == space.name && channel.keep)
+        workflow.channels.iter().any(|channel| channel.keep && is_of(channel, &space.name))
     };
     let mut left = unreadable;
     for space in spaces.iter().filter(|space| !kept(space)) {

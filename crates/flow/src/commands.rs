@@ -7,7 +7,7 @@ use crate::channel::json;
 use crate::launch::{RankCommand, Role};
 use crate::pin::EXEC_VERB;
 use crate::record::RunDir;
-use crate::run::{RunOptions, PLAN_FILE};
+use crate::supervise::RunOptions;
 use crate::watch::BRIDGE_VERB;
 use crate::workflow::{Component, Workflow};
 
@@ -17,6 +17,7 @@ fn log_name(component: &str, role: Role) -> String {
         Role::Launcher => format!("logs/{component}"),
         Role::FilesOut => format!("logs/{component}.files-out"),
         Role::FilesIn => format!("logs/{component}.files-in"),
+        Role::Agent => unreachable!("an agent is no process of a component"),
     }
 }
 
@@ -29,7 +30,8 @@ pub(crate) fn rank_commands(
 ) -> Vec<RankCommand> {
     let component = &workflow.components[index];
     let roles: Vec<Role> = match component.launcher.is_empty() {
-        true => (0..component.ranks).map(Role::Rank).collect(),
+        _ if component.here.is_empty() => Vec::new(),
+        true => component.here.clone().map(Role::Rank).collect(),
         false => vec![Role::Launcher],
     };
     let command = rank_words(component, dir, options);
@@ -42,7 +44,7 @@ fn rank_words(component: &Component, dir: &RunDir, options: &RunOptions) -> Vec<
     let mut command: Vec<OsString> = component.launcher.iter().map(OsString::from).collect();
     if options.plan.is_some() {
         command.extend(options.self_command.iter().cloned());
-        command.extend([EXEC_VERB.into(), "--plan".into(), dir.path().join(PLAN_FILE).into()]);
+        command.extend([EXEC_VERB.into(), "--plan".into(), dir.plan_file().into()]);
         command.extend(["--role".into(), component.name.clone().into(), "--".into()]);
     }
     match &component.program {
@@ -93,6 +95,14 @@ fn process(
         let rank = if let Role::Rank(rank) = role { rank } else { 0 };
         set("FOREBAY_RANK", rank.to_string().into());
         set("FOREBAY_SIZE", size.to_string().into());
+        let here = &component.here;
+        if matches!(role, Role::Rank(_)) && here.len() < component.ranks as usize {
+            set("FOREBAY_LOCAL_RANK", (rank - here.start).to_string().into());
+            set("FOREBAY_LOCAL_SIZE", here.len().to_string().into());
+        }
+    }
+    if let Some(nodes) = dir.nodes() {
+        set("FOREBAY_RUN_NODES", nodes.to_string().into());
     }
     set("FOREBAY_COMPONENT", component.name.clone().into());
     set("FOREBAY_RUN", dir.path().into());

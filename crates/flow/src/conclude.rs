@@ -45,15 +45,19 @@ pub(crate) fn complete_record(
         }
     }
     complete_channels(record, &traces, seen);
-    complete_placement(record, &traces);
+    complete_placement(record, workflow, &traces);
     traces
 }
 
 /// Where ranks and pages were, as the kernel said, and why that is not where the plan wanted them.
-fn complete_placement(record: &mut RunRecord, traces: &Traces) {
+fn complete_placement(record: &mut RunRecord, workflow: &Workflow, traces: &Traces) {
     for placement in Placement::read_all(&record.run_dir) {
         let component = record.components.iter_mut().find(|c| c.name == placement.component);
         let rank = component.and_then(|c| c.ranks.iter_mut().find(|r| r.rank == Some(placement.local_rank)));
+        if rank.is_none() && workflow.nodes.is_some() {
+            // It is on another node.
+            continue;
+        }
         if let Some(said) = &placement.said {
             record.notes.push(format!("{} rank {}: {said}", placement.component, placement.local_rank));
         }
@@ -95,6 +99,7 @@ fn complete_component(
         let exit = rank.exit;
         record.ranks.push(RankRecord {
             rank: number,
+            node: None,
             pid: rank.pid,
             start_ns: rank.start_ns,
             end_ns: exit.map_or(0, |e| e.at_ns),
@@ -107,7 +112,13 @@ fn complete_component(
             err: relative(&rank.started_as.err),
         });
     }
+    add_traces(record, component, traces);
+}
+
+/// What the traces of all ranks say of a component.
+pub(crate) fn add_traces(record: &mut ComponentRecord, component: &Component, traces: &Traces) {
     let (mut op_ns, mut wait_ns) = (0u64, 0u64);
+    (record.steps, record.bytes_put, record.bytes_got) = (0, 0, 0);
     for trace in traces.of(&component.name) {
         let totals = trace.totals();
         op_ns += totals.op_ns;
@@ -145,7 +156,7 @@ fn numbers<'a>(component: &Component, process: &'a Rank) -> Vec<(&'a Rank, Optio
     match process.started_as.role {
         Role::Rank(number) => vec![(process, Some(number))],
         Role::Launcher => (0..component.ranks).map(|number| (process, Some(number))).collect(),
-        Role::FilesOut | Role::FilesIn => vec![(process, None)],
+        Role::FilesOut | Role::FilesIn | Role::Agent => vec![(process, None)],
     }
 }
 
@@ -155,6 +166,7 @@ fn unopened(component: &Component, role: Role, number: u32, traces: &Traces, see
         Role::Rank(_) | Role::Launcher => (component.files.input.is_none(), component.files.out.is_none()),
         Role::FilesOut => (false, true),
         Role::FilesIn => (true, false),
+        Role::Agent => (false, false),
     };
     let sides = [(reads, &component.reads, Side::Read), (writes, &component.writes, Side::Write)];
     let declared = sides
@@ -210,12 +222,18 @@ fn complete_channels(record: &mut RunRecord, traces: &Traces, seen: &Seen) {
             channel.readers = space.readers.iter().map(|r| r.name.clone()).collect();
         }
     }
+    add_versions(record, traces);
     for channel in &mut record.channels {
-        let Some(versions) = versions_traced(traces, &channel.name) else { continue };
-        // A space goes when it was read to its end: then the last look at it was a moment too early.
-        channel.versions_complete = channel.versions_complete.max(versions);
-        if !seen.still_there.contains(&channel.path) {
+        if versions_traced(traces, &channel.name).is_some() && !seen.still_there.contains(&channel.path) {
             channel.state = "finished".to_owned();
         }
+    }
+}
+
+/// A space goes when it was read to its end: then the last look at it was a moment too early.
+pub(crate) fn add_versions(record: &mut RunRecord, traces: &Traces) {
+    for channel in &mut record.channels {
+        let Some(versions) = versions_traced(traces, &channel.name) else { continue };
+        channel.versions_complete = channel.versions_complete.max(versions);
     }
 }

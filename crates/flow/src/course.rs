@@ -10,7 +10,7 @@ use forebay_space::{Error, Result};
 use crate::commands::{helper_command, rank_commands};
 use crate::launch::{Ranks, Role};
 use crate::record::RunDir;
-use crate::run::RunOptions;
+use crate::supervise::RunOptions;
 use crate::watch;
 use crate::workflow::Workflow;
 
@@ -86,6 +86,9 @@ fn start_helpers(
     ranks: &mut Ranks,
 ) -> Result<()> {
     let component = &workflow.components[index];
+    if component.here.is_empty() {
+        return Ok(());
+    }
     let sides = [(Role::FilesOut, &component.files.out), (Role::FilesIn, &component.files.input)];
     for (role, files) in sides {
         let Some(files) = files else { continue };

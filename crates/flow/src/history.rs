@@ -140,6 +140,7 @@ pub(crate) mod tests {
             run_dir: PathBuf::new(),
             workflow_file: PathBuf::new(),
             machine: Machine { host: "here".into(), ..Machine::default() },
+            nodes: Vec::new(),
             forebay_version: String::new(),
             start_unix_ns: 0,
             end_unix_ns: 0,

@@ -22,6 +22,7 @@ use forebay_space::{Error, Kind, Result};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::record::monotonic_ns;
+use crate::workflow::SET_BY_RUNNER;
 
 /// Hidden verb of the command that calls [`exec_rank`].
 pub const EXEC_RANK_VERB: &str = "exec-rank";
@@ -37,6 +38,8 @@ pub enum Role {
     FilesOut,
     /// Carries a channel's versions into files of a component.
     FilesIn,
+    /// Connects this node with the other nodes of the run.
+    Agent,
 }
 
 /// What starts the ranks of a component in a batch job, as one step of it. None of them binds anything: no launcher
@@ -272,22 +275,12 @@ impl Rank {
 
 /// Variables of an outer run that must not reach the ranks of this one.
 fn inherited_settings() -> Vec<OsString> {
-    let ours = [
-        "FOREBAY_RANK",
-        "FOREBAY_SIZE",
-        "FOREBAY_LOCAL_RANK",
-        "FOREBAY_LOCAL_SIZE",
-        "FOREBAY_COMPONENT",
-        "FOREBAY_RUN",
-        "FOREBAY_TRACE",
-        "FOREBAY_READERS",
-    ];
     let names = std::env::vars_os().map(|(name, _)| name);
     names
         .filter(|name| {
             let text = name.to_string_lossy();
             let channel = text.starts_with("FOREBAY_CHANNEL_") && text != "FOREBAY_CHANNEL_KIND";
-            channel || ours.contains(&text.as_ref())
+            channel || SET_BY_RUNNER.contains(&text.as_ref())
         })
         .collect()
 }

@@ -44,7 +44,7 @@ const LOCAL_RANKS: &[&str] = &[
 pub struct Placement {
     /// Component.
     pub component: String,
-    /// The rank's number among those of its component on this node.
+    /// The rank's number among those of its component on this node; of a runner's own ranks, among all.
     pub local_rank: u32,
     /// Process.
     pub pid: u32,
@@ -80,10 +80,26 @@ impl Placement {
 pub fn local_rank(lookup: Lookup<'_>) -> Result<u32> {
     match LOCAL_RANKS.iter().find_map(|name| environment::value(name, lookup).map(|text| (name, text))) {
         None => Ok(0),
-        Some((name, text)) => text.trim().parse().map_err(|_| {
-            Error::new(Kind::UnknownEnvironment, format!("{name}=`{text}` is not a whole number"))
-        }),
+        Some((name, text)) => number(name, &text),
     }
+}
+
+/// By which number the rank has its processors: that among those on its node, also of a runner's own ranks.
+///
+/// # Errors
+/// Those of [`local_rank`].
+pub fn seat_number(lookup: Lookup<'_>) -> Result<u32> {
+    let is_of_runner = environment::value("FOREBAY_RANK", lookup).is_some();
+    match environment::value("FOREBAY_LOCAL_RANK", lookup).filter(|_| is_of_runner) {
+        Some(text) => number("FOREBAY_LOCAL_RANK", &text),
+        None => local_rank(lookup),
+    }
+}
+
+fn number(name: &str, text: &str) -> Result<u32> {
+    text.trim()
+        .parse()
+        .map_err(|_| Error::new(Kind::UnknownEnvironment, format!("{name}=`{text}` is not a whole number")))
 }
 
 /// Moves the calling thread, and with it what it executes, to the wanted processors, as far as they were granted.
@@ -122,7 +138,7 @@ pub fn exec_planned(plan: &Path, component: &str, command: &[OsString]) -> Resul
         );
     };
     let local_rank = local_rank(&environment::process)?;
-    let (cpus, mut said) = pin(&seat.cpus_of(local_rank))?;
+    let (cpus, mut said) = pin(&seat.cpus_of(seat_number(&environment::process)?))?;
     let here = forebay_tier::process::host_name();
     if said.is_none() && plan.host != here {
         said = Some(format!(
@@ -131,7 +147,7 @@ pub fn exec_planned(plan: &Path, component: &str, command: &[OsString]) -> Resul
         ));
     }
     if let Some(said) = &said {
-        eprintln!("forebay: {component} rank {local_rank} on this node: {said}");
+        eprintln!("forebay: {component} rank {local_rank}: {said}");
     }
     let pid = std::process::id();
     let placement = Placement { component: component.to_owned(), local_rank, pid, cpus: list(&cpus), said };
@@ -172,6 +188,19 @@ mod tests {
         // mpirun starts its own processes through srun: the inner one counts.
         assert_eq!(rank(&[("SLURM_LOCALID", "0"), ("OMPI_COMM_WORLD_LOCAL_RANK", "5")]).unwrap(), 5);
         assert_eq!(rank(&[("SLURM_LOCALID", "x")]).unwrap_err().kind(), Kind::UnknownEnvironment);
+    }
+
+    #[test]
+    fn a_runners_rank_sits_by_its_number_on_the_node() {
+        let seat = |pairs: &[(&str, &str)]| {
+            seat_number(&|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+        };
+        assert_eq!(seat(&[("FOREBAY_RANK", "4"), ("FOREBAY_LOCAL_RANK", "1")]).unwrap(), 1);
+        assert_eq!(seat(&[("FOREBAY_RANK", "4")]).unwrap(), 4);
+        // Of another launcher than the runner, its own.
+        assert_eq!(seat(&[("FOREBAY_LOCAL_RANK", "1"), ("SLURM_LOCALID", "2")]).unwrap(), 2);
+        let wrong = seat(&[("FOREBAY_RANK", "4"), ("FOREBAY_LOCAL_RANK", "x")]);
+        assert_eq!(wrong.unwrap_err().kind(), Kind::UnknownEnvironment);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_config::{ChannelOptions, ExecutionMode, Mechanism, BATCH_BYTES, GATE_PLACES_MAX};
 use forebay_model::plan::{Locality, Mode, Plan};
+use forebay_probe::machine::numbers;
 use forebay_space::{Error, Kind, Result, TierKind};
 use forebay_tier::Nodes;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::channel::{gathers_nothing, json};
 use crate::record::replace_file;
 use crate::seats::{depths, seats, Seat};
-use crate::topology::Topology;
+use crate::topology::{list, Topology};
 use crate::workflow::{Channel, Workflow};
 
 /// Schema of the file.
@@ -85,12 +86,7 @@ impl PlanFile {
             reasons
                 .push("one memory node has all granted processors: writers and readers share it".to_owned());
         }
-        for seat in components.iter().filter(|s| seat_is_crowded(s)) {
-            reasons.push(format!(
-                "{} has more ranks ({}) than processors ({})",
-                seat.name, seat.ranks, seat.cpus
-            ));
-        }
+        reasons.extend(crowded(&components, plan.mode));
         let mut channels = BTreeMap::new();
         for channel in &workflow.channels {
             let mut table = channel.told(workflow, None);
@@ -257,8 +253,26 @@ fn is_swapped(home: &Home, topology: &Topology, locality: Locality) -> bool {
     }
 }
 
-fn seat_is_crowded(seat: &Seat) -> bool {
-    forebay_probe::machine::numbers(&seat.cpus).len() < seat.ranks as usize
+/// Which components have more ranks than processors, and which ones share theirs although they run at the same time.
+pub(crate) fn crowded(seats: &[Seat], mode: Mode) -> Vec<String> {
+    let in_order = |seat: &Seat| {
+        let mut cpus = numbers(&seat.cpus);
+        cpus.sort_unstable();
+        list(&cpus)
+    };
+    let is_crowded = |seat: &&Seat| numbers(&seat.cpus).len() < seat.ranks as usize;
+    let said = |seat: &Seat| {
+        format!("{} has more ranks ({}) than processors ({})", seat.name, seat.ranks, in_order(seat))
+    };
+    let mut reasons: Vec<String> = seats.iter().filter(is_crowded).map(said).collect();
+    let mut by_cpus: BTreeMap<&str, Vec<&Seat>> = BTreeMap::new();
+    seats.iter().for_each(|seat| by_cpus.entry(&seat.cpus).or_default().push(seat));
+    let shared = by_cpus.values().filter(|seats| seats.len() > 1 && !mode.is_serial());
+    reasons.extend(shared.map(|seats| {
+        let names: Vec<&str> = seats.iter().map(|seat| seat.name.as_str()).collect();
+        format!("{} share the processors {}", names.join(", "), in_order(seats[0]))
+    }));
+    reasons
 }
 
 /// Says in a channel's table where it lies.
@@ -399,6 +413,21 @@ fn refuse(workflow: &Workflow, topology: &Topology, plan: &Plan, home: &Home) ->
 mod tests {
     use super::*;
     use crate::topology::Node;
+
+    #[test]
+    fn who_lacks_processors_is_said() {
+        let seat = |name: &str, ranks, cpus: &str| Seat {
+            name: name.to_owned(),
+            ranks,
+            cpus: cpus.to_owned(),
+            memory_node: None,
+        };
+        let alone = [seat("sim", 3, "4,0"), seat("ana", 1, "1")];
+        assert_eq!(crowded(&alone, Mode::Parallel), ["sim has more ranks (3) than processors (0,4)"]);
+        let together = [seat("sim", 1, "0-1"), seat("ana", 1, "0-1"), seat("viz", 1, "0-1")];
+        assert_eq!(crowded(&together, Mode::Parallel), ["sim, ana, viz share the processors 0-1"]);
+        assert!(crowded(&together, Mode::Serial).is_empty(), "they take turns");
+    }
 
     fn workflow(channel: &str) -> Workflow {
         let text = format!(

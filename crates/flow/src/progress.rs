@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_space::{format_bytes, Error, MemberInfo, Result, SpaceInfo};
+use forebay_space::{format_bytes, part_name, Error, MemberInfo, Result, SpaceInfo};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
@@ -86,9 +86,11 @@ impl Seen {
         self.foreign = all.iter().find(is_foreign).cloned();
     }
 
-    /// The space of a channel, if it was seen.
+    /// The space of a channel, if it was seen: of one with writers on several nodes the part of this node, if it has
+    /// one.
     pub fn channel(&self, name: &str) -> Option<&SpaceInfo> {
-        self.spaces.values().find(|space| space.name == name)
+        let find = |name: &str| self.spaces.values().find(|space| space.name == name);
+        find(&part_name(name)).or_else(|| find(name))
     }
 }
 
@@ -134,7 +136,7 @@ impl Sampler {
         let file = File::create(fill).map_err(|e| Error::io(format!("writing {}", fill.display()), e))?;
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
-            running: workflow.components.iter().map(|c| AtomicU32::new(c.ranks)).collect(),
+            running: workflow.components.iter().map(|c| AtomicU32::new(c.here.len() as u32)).collect(),
             seen: Mutex::default(),
         });
         let (theirs, workflow) = (shared.clone(), workflow.clone());
@@ -280,7 +282,8 @@ impl Display {
         if last || self.show == Show::Quiet {
             return;
         }
-        for (i, component) in workflow.components.iter().enumerate() {
+        let here = workflow.components.iter().enumerate().filter(|(_, c)| !c.here.is_empty());
+        for (i, component) in here {
             let due = match self.show {
                 Show::Live => true,
                 _ => self.shown[i].unwrap_or(self.begin).elapsed() >= LINE_EVERY,
@@ -318,7 +321,7 @@ impl Display {
             }
             None => {
                 let width = name_width(workflow);
-                eprintln!("{name:width$}  {text}");
+                say(&format!("{name:width$}  {text}"));
             }
         }
     }
@@ -354,8 +357,10 @@ fn amount(members: &[&MemberInfo]) -> Amount {
 /// `4 ranks  step 12  put 31.2 ms  7.4 GB/s  lag 1`; rates are those since `before`, or of the whole run when
 /// nothing happened since.
 fn line(component: &Component, seen: &Seen, members: &[&MemberInfo], before: Amount) -> String {
-    let ranks =
-        if component.ranks == 1 { "1 rank ".to_owned() } else { format!("{} ranks", component.ranks) };
+    let ranks = match component.here.len() {
+        1 => "1 rank ".to_owned(),
+        ranks => format!("{ranks} ranks"),
+    };
     let now = amount(members);
     let mut text = format!("{ranks}  step {:<5}", now.steps);
     let since = Amount {
@@ -387,6 +392,11 @@ fn line(component: &Component, seen: &Seen, members: &[&MemberInfo], before: Amo
         }
     }
     text.trim_end().to_owned()
+}
+
+/// A line on standard error. What cannot be written is lost: the run goes on.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// What each component did, one line each, from the traces: for the end of a run.

@@ -12,6 +12,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use forebay_profile::date;
 use forebay_space::{Error, Kind, Result};
@@ -25,8 +26,14 @@ use crate::workflow::Workflow;
 /// Schema name of `run.json`.
 pub const SCHEMA: &str = "forebay.run/1";
 
+/// State of a channel that no writer has opened.
+pub(crate) const NEVER_OPENED: &str = "never opened";
+
 /// Held by the runner while it lives.
 const LOCK_FILE: &str = "runner.lock";
+
+/// A run directory is visible on other nodes within this time.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// How a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,8 +62,11 @@ pub struct RunRecord {
     pub run_dir: PathBuf,
     /// The workflow file that was run (absolute).
     pub workflow_file: PathBuf,
-    /// The machine.
+    /// The machine; of a run on several nodes that of the leading runner.
     pub machine: Machine,
+    /// The nodes of a run on several nodes.
+    #[serde(default)]
+    pub nodes: Vec<NodeRecord>,
     /// Version of Forebay.
     pub forebay_version: String,
     /// Wall clock at the start, ns since 1970.
@@ -87,6 +97,17 @@ pub struct RunRecord {
     pub notes: Vec<String>,
 }
 
+/// A node of a run on several nodes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Name.
+    pub name: String,
+    /// Its machine.
+    pub machine: Machine,
+    /// What was added to the times of its traces to get times of the leading runner, ns; by the wall clocks of both.
+    pub clock_ns: i64,
+}
+
 /// The machine that ran it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
@@ -111,6 +132,9 @@ pub struct Failure {
     pub component: String,
     /// Its rank; `None` for the helper that carries its files.
     pub rank: Option<u32>,
+    /// Its node, in a run on several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// One sentence.
     pub message: String,
     /// Exit status, when it ended by itself.
@@ -158,6 +182,9 @@ pub struct ComponentRecord {
 pub struct RankRecord {
     /// Rank; `None` for a helper that carries files.
     pub rank: Option<u32>,
+    /// Its node, in a run on several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Process id.
     pub pid: u32,
     /// Start, monotonic ns.
@@ -188,6 +215,9 @@ pub struct ChannelRecord {
     pub name: String,
     /// Where it was.
     pub path: String,
+    /// The nodes of its writers, in a run on several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
     /// Declared in the workflow (false: a helper that a program opened by itself).
     pub declared: bool,
     /// Stays after the run.
@@ -294,7 +324,11 @@ pub fn replace_file(file: &Path, bytes: &[u8]) -> Result<()> {
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
-    _lock: File,
+    /// None: another runner of this run has it.
+    _lock: Option<File>,
+    /// Number of nodes of the run, where it has several.
+    nodes: Option<usize>,
+    plan_file: PathBuf,
 }
 
 impl RunDir {
@@ -330,7 +364,41 @@ impl RunDir {
         let copy = path.join("workflow.toml");
         std::fs::write(&copy, &workflow.text)
             .map_err(|e| Error::io(format!("writing {}", copy.display()), e))?;
-        Ok(RunDir { path, _lock: lock })
+        let plan_file = path.join("plan.json");
+        Ok(RunDir { path, _lock: Some(lock), nodes: None, plan_file })
+    }
+
+    /// The run directory of a run on several nodes, which its leading runner has made, for the runner of `node`.
+    ///
+    /// # Errors
+    /// [`Kind::PeerMissing`] where this node does not see it.
+    pub(crate) fn join(path: &Path, node: &str, nodes: usize) -> Result<RunDir> {
+        // Made a moment ago on another node: a network file system may need a while to show it.
+        let deadline = Instant::now() + SEEN_WITHIN;
+        while !path.join("run.json").is_file() {
+            if Instant::now() >= deadline {
+                return Err(Error::new(
+                    Kind::PeerMissing,
+                    format!("this node does not see the run directory {}", path.display()),
+                )
+                .hint("use --out with a directory on a file system that all nodes share"));
+            }
+            // A listing makes a network file system look again.
+            let _ = path.read_dir().map(Iterator::count);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let plan_file = path.join(format!("plan.{node}.json"));
+        Ok(RunDir { path: path.to_path_buf(), _lock: None, nodes: Some(nodes), plan_file })
+    }
+
+    /// Number of nodes of a run on several nodes.
+    pub(crate) fn nodes(&self) -> Option<usize> {
+        self.nodes
+    }
+
+    /// Where the plan of this runner is.
+    pub(crate) fn plan_file(&self) -> &Path {
+        &self.plan_file
     }
 
     /// The directory (absolute, no links).

@@ -21,7 +21,7 @@ pub struct Seat {
     pub name: String,
     /// Its ranks.
     pub ranks: u32,
-    /// Its processors: `0-3,8`.
+    /// Its processors, in the order in which its ranks have them: `0-3,8`.
     pub cpus: String,
     /// The memory node that they are beside; none where there is only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,16 +29,18 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// The processors of a rank, by its number among those of the component on this node: an equal part each, or all
-    /// where there are fewer processors than ranks.
+    /// The processors of a rank, rising, by its number among those of the component on this node: an equal part each,
+    /// or all where there are fewer processors than ranks.
     pub fn cpus_of(&self, local_rank: u32) -> Vec<usize> {
         let cpus = numbers(&self.cpus);
         let (count, ranks) = (cpus.len(), self.ranks.max(1) as usize);
-        if count < ranks {
-            return cpus;
-        }
         let rank = local_rank as usize % ranks;
-        cpus[rank * count / ranks..(rank + 1) * count / ranks].to_vec()
+        let mut own = match count < ranks {
+            true => cpus,
+            false => cpus[rank * count / ranks..(rank + 1) * count / ranks].to_vec(),
+        };
+        own.sort_unstable();
+        own
     }
 }
 
@@ -97,19 +99,19 @@ pub fn seats(workflow: &Workflow, topology: &Topology, mode: Mode, swapped: bool
     out
 }
 
-/// Processors in parts that are as near to proportional as whole ones can be, at least one each; all of them for each
-/// where there are fewer than parts.
-fn shares(cpus: &[usize], weights: &[u32]) -> Vec<Vec<usize>> {
+/// Processors in parts that are as near to proportional as whole ones can be: at least one each, and no fewer than
+/// its weight where there are as many as all weights; all of them for each where there are fewer than parts.
+pub(crate) fn shares(cpus: &[usize], weights: &[u32]) -> Vec<Vec<usize>> {
     if cpus.len() < weights.len() {
         return vec![cpus.to_vec(); weights.len()];
     }
     let total: u64 = weights.iter().map(|w| u64::from(*w)).sum();
-    let spare = (cpus.len() - weights.len()) as u64;
     let (mut below, mut begin) = (0, 0);
     let mut parts = Vec::new();
     for (index, weight) in weights.iter().enumerate() {
         below += u64::from(*weight);
-        let end = index + 1 + (spare * below / total.max(1)) as usize;
+        let end = (cpus.len() as u64 * below / total.max(1)) as usize;
+        let end = end.max(begin + 1).min(cpus.len() - (weights.len() - 1 - index));
         parts.push(cpus[begin..end].to_vec());
         begin = end;
     }
@@ -157,7 +159,7 @@ mod tests {
     fn one_node_is_shared_and_fewer_processors_than_components_belong_to_all() {
         let w = workflow([4, 2, 2]);
         let seat = |cpus: &str| (cpus.to_string(), None);
-        assert_eq!(of(&w, &nodes(&["0-7"]), Mode::Parallel, false), [seat("0-2"), seat("3-4"), seat("5-7")]);
+        assert_eq!(of(&w, &nodes(&["0-7"]), Mode::Parallel, false), [seat("0-3"), seat("4-5"), seat("6-7")]);
         assert_eq!(of(&w, &nodes(&["0-1"]), Mode::Parallel, false), [seat("0-1"), seat("0-1"), seat("0-1")]);
     }
 
@@ -169,7 +171,34 @@ mod tests {
         assert_eq!(all(&seat("0-7", 4)), ["0-1", "2-3", "4-5", "6-7"]);
         assert_eq!(all(&seat("0,2,4", 2)), ["0", "2,4"]);
         assert_eq!(all(&seat("0-1", 3)), ["0-1", "0-1", "0-1"], "fewer processors than ranks");
+        assert_eq!(all(&seat("8-9,0", 4)), ["0,8-9"; 4], "as the kernel says them");
         assert_eq!(list(&seat("0-1", 2).cpus_of(3)), "1", "a launcher that counts on");
+    }
+
+    #[test]
+    fn no_component_lacks_processors_while_there_are_enough_for_all_ranks() {
+        let sizes = |count: usize, weights: &[u32]| -> Vec<usize> {
+            let cpus: Vec<usize> = (0..count).collect();
+            let parts = shares(&cpus, weights);
+            assert_eq!(parts.concat(), cpus, "each processor once");
+            parts.iter().map(Vec::len).collect()
+        };
+        assert_eq!(sizes(128, &[96, 32]), [96, 32]);
+        assert_eq!(sizes(8, &[3, 1]), [6, 2]);
+        assert_eq!(sizes(3, &[1000, 1, 1]), [1, 1, 1]);
+        for count in 1..24 {
+            for (first, second, third) in (0..8 * 8 * 8).map(|i| (i / 64 + 1, i / 8 % 8 + 1, i % 8 + 1)) {
+                let weights = [first, second, third].map(|weight| weight as u32);
+                if count >= weights.len() {
+                    let has = sizes(count, &weights);
+                    let needs = if count >= first + second + third { weights } else { [1; 3] };
+                    assert!(
+                        has.iter().zip(needs).all(|(has, needs)| *has >= needs as usize),
+                        "{count} {weights:?}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

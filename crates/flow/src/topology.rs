@@ -17,7 +17,7 @@ use forebay_space::{Error, Result};
 pub struct Node {
     /// The kernel's number.
     pub number: u16,
-    /// Processors that may be used, rising; none for a node that is memory only.
+    /// Processors that may be used, those of a core one after the other; none for a node that is memory only.
     pub cpus: Vec<usize>,
     /// Its memory, bytes; 0 where unknown.
     pub bytes: u64,
@@ -53,7 +53,14 @@ impl Topology {
         // A kernel that hides its nodes still grants processors.
         if let Some(first) = topology.nodes.first_mut() {
             first.cpus.extend(homeless);
-            first.cpus.sort_unstable();
+        }
+        // By the first thread of their core: a rank has whole cores, where it can.
+        let siblings =
+            |cpu| machine.read(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
+        let core =
+            |cpu: usize| siblings(cpu).and_then(|list| numbers(&list).into_iter().min()).unwrap_or(cpu);
+        for node in &mut topology.nodes {
+            node.cpus.sort_by_cached_key(|cpu| (core(*cpu), *cpu));
         }
         topology
     }
@@ -144,6 +151,30 @@ mod tests {
         let cpus: Vec<&[usize]> = topology.nodes.iter().map(|n| n.cpus.as_slice()).collect();
         assert_eq!(cpus, [&[1, 2][..], &[5], &[]]);
         assert_eq!((topology.with_cpus().count(), topology.cpus()), (2, vec![1, 2, 5]));
+    }
+
+    #[test]
+    fn threads_of_a_core_are_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |file: &str, text: &str| {
+            let path = dir.path().join("sys/devices/system").join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        put("node/online", "0\n");
+        put("node/has_memory", "0\n");
+        put("node/node0/cpulist", "0-7\n");
+        for cpu in 0..7 {
+            let file = format!("cpu/cpu{cpu}/topology/thread_siblings_list");
+            put(&file, &format!("{},{}\n", cpu % 4, cpu % 4 + 4));
+        }
+        let machine = Machine::at(dir.path());
+        assert_eq!(Topology::of(&machine, &[0, 1, 2, 3, 4, 5, 6, 7]).nodes[0].cpus, [0, 4, 1, 5, 2, 6, 3, 7]);
+        assert_eq!(
+            Topology::of(&machine, &[1, 4, 5, 7]).nodes[0].cpus,
+            [4, 1, 5, 7],
+            "one is not granted, one unknown"
+        );
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::path::Path;
 use forebay_space::{Error, Result};
 use serde::Deserialize;
 
+use crate::record::RunRecord;
+
 /// Schema of the files read here.
 pub const SCHEMA: &str = "forebay.trace/1";
 
@@ -33,6 +35,9 @@ pub struct Header {
     /// Process.
     #[serde(default)]
     pub pid: u32,
+    /// Wall clock minus the clock of the steps, ns.
+    #[serde(default)]
+    pub clock_ns: Option<i64>,
     /// How the pages of a writer's first segment came to their memory node, as the kernel said.
     #[serde(default)]
     pub placement: Option<String>,
@@ -102,6 +107,14 @@ pub struct Totals {
 }
 
 impl Trace {
+    fn shift(&mut self, by_ns: i64) {
+        for step in &mut self.steps {
+            for at in [&mut step.begin_ns, &mut step.ready_ns, &mut step.end_ns] {
+                *at = at.saturating_add_signed(by_ns);
+            }
+        }
+    }
+
     /// Sums over this trace.
     pub fn totals(&self) -> Totals {
         self.steps.iter().fold(Totals::default(), |t, s| Totals {
@@ -123,6 +136,17 @@ pub struct Traces {
 }
 
 impl Traces {
+    /// Those of a run, their times in the clock of its record. `run_dir`: where it is now.
+    pub fn of_run(run_dir: &Path, record: &RunRecord) -> Result<Traces> {
+        let mut traces = Traces::read(&run_dir.join("trace"))?;
+        let own_ns = record.start_unix_ns as i64 - record.start_ns as i64;
+        for trace in traces.all.iter_mut().filter(|_| !record.nodes.is_empty()) {
+            let Some(clock_ns) = trace.header.clock_ns else { continue };
+            trace.shift(clock_ns - own_ns);
+        }
+        Ok(traces)
+    }
+
     /// Reads every `*.jsonl` of a trace directory. A directory that is not there is an empty result.
     pub fn read(dir: &Path) -> Result<Traces> {
         let mut traces = Traces::default();
@@ -264,6 +288,7 @@ mod tests {
             channel: "u".into(),
             side,
             pid: rank,
+            clock_ns: None,
             placement: None,
             execution_mode: None,
         };

@@ -9,6 +9,7 @@
 //! commented example). Every table refuses keys it does not know.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,13 +23,23 @@ use toml::Spanned;
 
 pub use crate::channel::Channel;
 use crate::channel::{gathers_nothing, ChannelTable};
+use crate::place::{positions, Nodes, Place};
 
 /// Version of the workflow file that this build reads.
 pub const FORMAT: i64 = 1;
 
 /// Variables that the runner sets for each rank; a file that sets them would silently be overruled.
-const SET_BY_RUNNER: &[&str] =
-    &["FOREBAY_RANK", "FOREBAY_SIZE", "FOREBAY_COMPONENT", "FOREBAY_RUN", "FOREBAY_TRACE", "FOREBAY_READERS"];
+pub(crate) const SET_BY_RUNNER: &[&str] = &[
+    "FOREBAY_RANK",
+    "FOREBAY_SIZE",
+    "FOREBAY_LOCAL_RANK",
+    "FOREBAY_LOCAL_SIZE",
+    "FOREBAY_COMPONENT",
+    "FOREBAY_RUN",
+    "FOREBAY_RUN_NODES",
+    "FOREBAY_TRACE",
+    "FOREBAY_READERS",
+];
 
 /// A workflow that was read and checked.
 #[derive(Clone, Debug)]
@@ -47,6 +58,8 @@ pub struct Workflow {
     pub channels: Vec<Channel>,
     /// Components in the order of the file.
     pub components: Vec<Component>,
+    /// The nodes that it runs on; `None`: this one.
+    pub nodes: Option<Nodes>,
 }
 
 /// Plain files as a component's interface; directories relative to its working directory.
@@ -71,6 +84,10 @@ pub struct Component {
     pub program: Option<PathBuf>,
     /// Number of processes, at least 1.
     pub ranks: u32,
+    /// Those that this runner starts: all, or of a run on several nodes those of its node.
+    pub here: Range<u32>,
+    /// On which nodes they run.
+    pub place: Place,
     /// Words that start all ranks at once (`mpirun -n 4`), put before the program; empty: the runner starts each rank.
     pub launcher: Vec<String>,
     /// Channels it reads.
@@ -100,6 +117,7 @@ struct RawFile {
     channel: BTreeMap<Spanned<String>, Spanned<ChannelTable>>,
     #[serde(default)]
     component: Vec<Spanned<RawComponent>>,
+    nodes: Option<Nodes>,
 }
 
 #[derive(Deserialize)]
@@ -128,6 +146,9 @@ struct RawComponent {
     in_step: bool,
     timeout: Option<Spanned<Scalar>>,
     files: Option<Spanned<FileBridge>>,
+    nodes: Option<Spanned<Scalar>>,
+    colocated_with: Option<Spanned<String>>,
+    dedicated: Option<Spanned<usize>>,
 }
 
 fn yes() -> bool {
@@ -181,8 +202,35 @@ impl Workflow {
         Workflow::parse(file, &dir, &text)
     }
 
+    /// As [`Workflow::read`], for what is known of workflows on one node alone: plans, predictions, execution modes.
+    ///
+    /// # Errors
+    /// Beside those, [`Kind::NotPossibleHere`]: it runs on several nodes.
+    pub fn read_for_plan(file: &Path) -> Result<Workflow> {
+        let workflow = Workflow::read(file)?;
+        match workflow.nodes {
+            None => Ok(workflow),
+            Some(_) => Err(Error::new(
+                Kind::NotPossibleHere,
+                "plans, predictions and execution modes are not available for a workflow on several nodes",
+            )
+            .with("at", file.display())
+            .hint("forebay run --mode parallel pins its ranks; remove the table [nodes] to plan a run on this node")),
+        }
+    }
+
     /// As [`Workflow::read`], from text; `dir` is what relative paths start from.
     pub fn parse(file: &Path, dir: &Path, text: &str) -> Result<Workflow> {
+        Workflow::parse_with(file, dir, text, BTreeMap::new())
+    }
+
+    /// As [`Workflow::parse`]; components get the variables `inherited` unless the file sets them.
+    pub(crate) fn parse_with(
+        file: &Path,
+        dir: &Path,
+        text: &str,
+        inherited: BTreeMap<String, String>,
+    ) -> Result<Workflow> {
         let source = Source { file, text };
         let raw: RawFile = toml::from_str(text).map_err(|e| source.unreadable(&e))?;
         if *raw.forebay.get_ref() != FORMAT {
@@ -192,7 +240,8 @@ impl Workflow {
                 .hint(format!("this build reads forebay = {FORMAT}")));
         }
         source.check_name("workflow", &raw.workflow.name)?;
-        let env = source.environment(&raw.env)?;
+        let mut env = inherited;
+        env.extend(source.environment(&raw.env)?);
         let declared = source.declared_channels(&raw.channel)?;
         let mut components: Vec<Component> = Vec::new();
         if raw.component.is_empty() {
@@ -209,6 +258,7 @@ impl Workflow {
             }
             components.push(component);
         }
+        source.check_places(&raw, &components)?;
         let channels = source.channels(&raw, &components)?;
         Ok(Workflow {
             file: file.to_path_buf(),
@@ -218,6 +268,7 @@ impl Workflow {
             env,
             channels,
             components,
+            nodes: raw.nodes,
         })
     }
 
@@ -409,6 +460,8 @@ impl Source<'_> {
             command: raw.command.get_ref().clone(),
             program,
             ranks,
+            here: 0..ranks,
+            place: self.place(&name, raw)?,
             launcher: raw.launcher.clone(),
             reads: texts(&raw.reads),
             writes: texts(&raw.writes),
@@ -419,6 +472,72 @@ impl Source<'_> {
             files,
             name,
         })
+    }
+
+    /// Where a component runs.
+    fn place(&self, name: &str, raw: &RawComponent) -> Result<Place> {
+        let wrong = |at: usize, message: String, hint: &str| {
+            Err(self.error(Kind::Usage, at, message).hint(hint.to_owned()))
+        };
+        match (&raw.nodes, &raw.colocated_with, &raw.dedicated) {
+            (None, None, None) => Ok(Place::Shared),
+            (Some(text), None, None) => match positions(&text.get_ref().text()) {
+                Some(positions) => Ok(Place::At(positions)),
+                None => wrong(
+                    text.span().start,
+                    format!("the nodes of {name} are not a list of positions"),
+                    "positions in the list of nodes, from 0, as in \"0-3,6\"",
+                ),
+            },
+            (None, Some(other), None) => Ok(Place::With(other.get_ref().clone())),
+            (None, None, Some(count)) if *count.get_ref() > 0 => Ok(Place::Dedicated(*count.get_ref())),
+            (None, None, Some(count)) => wrong(
+                count.span().start,
+                format!("{name} cannot have 0 dedicated nodes"),
+                "give it at least one node, or omit `dedicated`",
+            ),
+            _ => wrong(
+                raw.name.span().start,
+                format!("{name} has more than one of nodes, colocated_with and dedicated"),
+                "keep one of them",
+            ),
+        }
+    }
+
+    /// What components say of nodes refers to something.
+    fn check_places(&self, raw: &RawFile, components: &[Component]) -> Result<()> {
+        for (component, entry) in components.iter().zip(&raw.component) {
+            let at = entry.get_ref().name.span().start;
+            if component.place != Place::Shared && raw.nodes.is_none() {
+                let message = format!("{} is placed on nodes, and the workflow has none", component.name);
+                return Err(self.error(Kind::Usage, at, message).hint(
+                    "add a table [nodes]: in a Slurm or PBS job it may be empty, else it has names = [\"n0\", \"n1\"] \
+                     and launch = \"ssh {node}\"",
+                ));
+            }
+            let Place::With(other) = &component.place else { continue };
+            let names = || components.iter().map(|c| c.name.as_str());
+            match components.iter().find(|c| c.name == *other) {
+                Some(found) if !matches!(found.place, Place::With(_)) => {}
+                Some(_) => {
+                    let message =
+                        format!("{} is colocated with {other}, which is colocated itself", component.name);
+                    return Err(self
+                        .error(Kind::Usage, at, message)
+                        .hint("name the component that has nodes"));
+                }
+                None => {
+                    let message =
+                        format!("{} is colocated with an unknown component {other}", component.name);
+                    let hint = match did_you_mean(other, names()) {
+                        Some(close) => format!("did you mean {close}?"),
+                        None => format!("available: {}", names().collect::<Vec<_>>().join(", ")),
+                    };
+                    return Err(self.error(Kind::UnknownComponent, at, message).hint(hint));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn check_declared(
@@ -559,6 +678,7 @@ impl Source<'_> {
                 writer: writer.clone(),
                 readers,
                 emulation: None,
+                is_written_here: true,
             });
         }
         Ok(channels)

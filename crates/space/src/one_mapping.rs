@@ -109,7 +109,7 @@ fn on_one_mapping(options: OpenOptions) {
     let writers: Vec<SpaceWriter> = (0..RANKS)
         .map(|rank| {
             let joined = Membership::join_producers(&space, rank, RANKS, "writers", 1, deadline).unwrap();
-            SpaceWriter::of_member(Member::of(joined), &name, of(rank, "writers"), deadline).unwrap()
+            SpaceWriter::of_member(Member::of(joined), &name, of(rank, "writers"), deadline, None).unwrap()
         })
         .collect();
     let readers: Vec<SpaceReader> = (0..RANKS)

@@ -2,7 +2,8 @@
 //! directory.
 //!
 //! File: `<component>.<rank>.<channel>.<w|r>.<pid>.jsonl`; its first line is the head with the schema
-//! `forebay.trace/1`, then one JSON object per step. Times are CLOCK_MONOTONIC in ns, comparable on one node.
+//! `forebay.trace/1`, then one JSON object per step. Times are CLOCK_MONOTONIC in ns, comparable on one node;
+//! those of several nodes by `clock_ns` of the head.
 //!
 //! Guarantees: tracing never fails the program; what goes wrong is said once on stderr, and the trace ends
 //! there. Lines are written at least once per second of steps and when the trace is dropped; a killed process
@@ -14,6 +15,7 @@ use forebay_config::{
     environment::{self, Lookup},
     ExecutionMode, OpenOptions,
 };
+use forebay_tier::clock;
 use forebay_tier::host::fs::{DirBuilder, File};
 use forebay_tier::process::{self, ForkMark};
 use serde::Serialize;
@@ -148,8 +150,11 @@ impl Trace {
             #[serde(flatten)]
             head: &'a TraceHead<'a>,
             pid: u32,
+            /// Wall clock minus the clock of the steps, ns.
+            clock_ns: i64,
         }
-        let mut lines = serde_json::to_vec(&Line { schema: SCHEMA, head, pid })?;
+        let clock_ns = clock::realtime_ns() as i64 - clock::now_ns() as i64;
+        let mut lines = serde_json::to_vec(&Line { schema: SCHEMA, head, pid, clock_ns })?;
         lines.push(b'\n');
         Ok(Trace { path, file: Some(file), lines, flushed_ns: 0, mark: ForkMark::here() })
     }

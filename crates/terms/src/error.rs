@@ -219,6 +219,26 @@ impl Error {
         }
     }
 
+    /// The last error of a text, `error: KIND: TEXT`, and its hint, `hint: TEXT`, as commands print them: lines after
+    /// the first one begin with two spaces. Facts are part of the sentence.
+    pub fn last_printed(text: &str) -> Option<Error> {
+        let lines: Vec<&str> = text.lines().collect();
+        let first = lines.iter().rposition(|line| line.starts_with("error: "))?;
+        let more = lines[first + 1..].iter().take_while(|line| line.starts_with("  "));
+        let text = std::iter::once(&lines[first]).chain(more).copied().collect::<Vec<_>>().join("\n");
+        let (text, hint) = match text.split_once("\n  hint: ") {
+            Some((text, hint)) => (text, Some(hint)),
+            None => (text.as_str(), None),
+        };
+        let (kind, text) = text.strip_prefix("error: ")?.split_once(": ")?;
+        let kind = Kind::ALL.iter().find(|known| known.name() == kind)?;
+        let error = Error::new(*kind, text.trim());
+        Some(match hint {
+            Some(hint) => error.hint(hint.trim()),
+            None => error,
+        })
+    }
+
     /// The kind.
     pub fn kind(&self) -> Kind {
         self.0.kind
@@ -306,5 +326,21 @@ mod tests {
             "TimedOut: version 3 of space heat did not complete (missing=writer rank 2 (pid 17))\n  \
              hint: is rank 2 still computing?"
         );
+    }
+
+    #[test]
+    fn an_error_is_read_as_it_was_printed() {
+        let error = Error::new(Kind::NameInUse, "there is one").with("pid", 7).hint("end it");
+        let read = Error::last_printed(&format!("earlier: 1\nerror: {error}\n")).unwrap();
+        assert_eq!((read.kind(), read.to_string()), (error.kind(), error.to_string()));
+        let without = Error::new(Kind::Usage, "no: such node");
+        assert_eq!(
+            Error::last_printed(&format!("error: {without}")).unwrap().to_string(),
+            without.to_string()
+        );
+        let inner = Error::new(Kind::Io, "it says: error: no").hint("look");
+        let read = Error::last_printed(&format!("error: {inner}\nConnection to n1 closed.\n")).unwrap();
+        assert_eq!(read.to_string(), inner.to_string());
+        assert!(Error::last_printed("it was killed").is_none());
     }
 }

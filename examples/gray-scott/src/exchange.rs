@@ -32,7 +32,7 @@ impl Member {
         if options.component.is_none() && std::env::var_os("FOREBAY_COMPONENT").is_none() {
             options.component = Some(component.to_owned());
         }
-        let resolved = options.resolved(channel, &environment::process)?;
+        let (resolved, _) = options.resolved_across_nodes(channel, &environment::process)?;
         let (Some(rank), Some(size)) = (resolved.rank, resolved.size) else {
             return Err(Error::new(Kind::Internal, "rank and size of this process are not known"));
         };

@@ -28,6 +28,8 @@ pub mod schema {
     pub const VERIFY: &str = "forebay.verify/1";
     /// What `clean` removed and kept.
     pub const CLEAN: &str = "forebay.clean/1";
+    /// What a verb has printed on each of several nodes.
+    pub const NODES: &str = "forebay.nodes/1";
     /// What `drain` moved.
     pub const DRAIN: &str = "forebay.drain/1";
     /// The levels and steps of a checkpoint directory.
@@ -91,6 +93,7 @@ pub mod schema {
         ATTRIBUTES,
         VERIFY,
         CLEAN,
+        NODES,
         DRAIN,
         CKPT_LIST,
         CKPT_VERIFY,
@@ -168,7 +171,7 @@ struct Document<'a, T: Serialize> {
 }
 
 #[derive(Serialize)]
-struct ErrorBody<'a> {
+pub(crate) struct ErrorBody<'a> {
     kind: &'a str,
     code: u16,
     exit: i32,
@@ -232,6 +235,11 @@ impl Output {
     /// Whether a person watches stderr, where progress goes.
     pub fn stderr_is_terminal(&self) -> bool {
         self.stderr_terminal
+    }
+
+    /// Whether stderr takes colours.
+    pub fn stderr_is_coloured(&self) -> bool {
+        self.colour_stderr
     }
 
     /// Buffered stdout; the caller flushes through [`written`].
@@ -385,7 +393,8 @@ pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
     out
 }
 
-fn error_body(error: &Error) -> ErrorBody<'_> {
+/// An error as documents hold it.
+pub(crate) fn error_body(error: &Error) -> ErrorBody<'_> {
     ErrorBody {
         kind: error.kind().name(),
         code: error.kind().code(),

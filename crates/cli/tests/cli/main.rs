@@ -14,6 +14,8 @@ mod lab;
 mod mem;
 mod metrics;
 mod mistakes;
+mod nodes;
+mod on_nodes;
 mod page;
 mod plans;
 mod programs;

@@ -258,20 +258,31 @@ writers=$!
 srun --overlap -N 1 -w n2 -n 2 sh -c "$on_node" - analysis --channel gs
 wait $writers
 "$FOREBAY" agent status --rendezvous $JOB
+"$FOREBAY" ls --nodes --json > nodes.json
 "$FOREBAY" agent stop --rendezvous $JOB
 wait
 "#;
 
+/// The demo, and a Slurm of two nodes; None: it cannot be had here.
+fn two_nodes(what: &str) -> Option<(Bench, PathBuf, Slurm)> {
+    let bench = demo();
+    let dir = bench.file("slurm");
+    match Slurm::start(&dir, &["n1", "n2"]) {
+        Ok(slurm) => {
+            built(crate::forebay(), "forebay-cluster", "forebay-agent");
+            Some((bench, dir, slurm))
+        }
+        Err(why) => {
+            skipped(what, &why);
+            None
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs forebay-agent, which make test does not build"]
 fn a_job_on_two_nodes_is_coupled_through_its_agents() {
-    let bench = demo();
-    let dir = bench.file("slurm");
-    let _slurm = match Slurm::start(&dir, &["n1", "n2"]) {
-        Ok(slurm) => slurm,
-        Err(why) => return skipped("a job of Slurm on two nodes", &why),
-    };
-    built(crate::forebay(), "forebay-cluster", "forebay-agent");
+    let Some((bench, dir, _slurm)) = two_nodes("a job of Slurm on two nodes") else { return };
     let environment =
         format!("export ROOT={} FOREBAY={}\n", bench.root().display(), crate::forebay().display());
     let script = TWO_NODES.replacen("set -e\n", &format!("set -e\n{environment}"), 1);
@@ -282,10 +293,47 @@ fn a_job_on_two_nodes_is_coupled_through_its_agents() {
     let statistics = std::fs::read_to_string(bench.file("analysis/statistics.jsonl"));
     assert_eq!(statistics.unwrap_or_default(), expected(&bench), "{}", printed(&bench));
     assert!(!bench.file("rendezvous").exists());
+    // By the launcher of Slurm, on the nodes of the job.
+    let nodes: Value = serde_json::from_slice(&std::fs::read(bench.file("nodes.json")).unwrap()).unwrap();
+    for (node, name) in nodes["nodes"].as_array().unwrap().iter().zip(["n1", "n2"]) {
+        let schema = &node["document"]["schema"];
+        assert_eq!((&node["node"], &node["exit"], schema), (&json!(name), &json!(0), &json!("forebay.ls/1")));
+    }
+    assert_eq!(nodes["nodes"].as_array().map(Vec::len), Some(2), "{nodes}");
     for node in ["n1", "n2"] {
         let left: Vec<_> =
             std::fs::read_dir(bench.root().join(node)).into_iter().flatten().flatten().collect();
         assert!(left.is_empty(), "on {node}: {left:?}");
+    }
+}
+
+/// By the launcher of Slurm where both components are on one node, which needs no directory of its own; and on two.
+#[test]
+#[ignore = "needs forebay-agent, which make test does not build"]
+fn a_workflow_runs_on_the_nodes_of_its_job() {
+    let Some((bench, dir, _slurm)) = two_nodes("a workflow on the nodes of a job of Slurm") else { return };
+    let small = std::fs::read_to_string(bench.file("workflow-small.toml")).unwrap();
+    let on = |node: u32| format!("nodes = {node}\nwrites = [\"gs\"]");
+    let root = bench.root().display();
+    let launch = format!("launch = \"srun --overlap -N1 -n1 -w {{node}} env FOREBAY_DIR={root}/{{node}}\"\n");
+    let here = format!("export FOREBAY_DIR={root}/one\n");
+    let one = (small.replace("writes = [\"gs\"]", &on(1)) + "nodes = 1\n", String::new(), here);
+    let two = (small.replace("writes = [\"gs\"]", &on(0)) + "nodes = 1\n", launch, String::new());
+    for (workflow, launch, variables) in [one, two] {
+        let nodes = format!("[nodes]\n{launch}listen = \"tls/127.0.0.1:0\"\n[channel.gs]");
+        std::fs::write(bench.file("on-nodes.toml"), workflow.replace("[channel.gs]", &nodes)).unwrap();
+        let command = format!("{variables}exec {} run --out run on-nodes.toml\n", crate::forebay().display());
+        std::fs::write(bench.file("job.sh"), format!("#!/bin/sh\n{command}")).unwrap();
+        let words = ["sbatch", "--wait", "--nodes=2", "--ntasks=4", "--output=job.out", "job.sh"];
+        let ran = client(&bench, &dir, &words);
+        assert_eq!(ran.status, Some(0), "{ran}\n{}", printed(&bench));
+        let statistics = std::fs::read_to_string(bench.file("run/analysis/statistics.jsonl"));
+        assert_eq!(statistics.unwrap_or_default(), expected(&bench), "{}", printed(&bench));
+        std::fs::remove_dir_all(bench.file("run")).unwrap();
+        for folder in std::fs::read_dir(bench.root()).unwrap().flatten().map(|entry| entry.path()) {
+            let left: Vec<_> = std::fs::read_dir(&folder).into_iter().flatten().flatten().collect();
+            assert!(left.is_empty(), "in {}: {left:?}", folder.display());
+        }
     }
 }
 

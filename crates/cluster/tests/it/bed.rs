@@ -82,6 +82,11 @@ impl Process {
         }
     }
 
+    /// How many lines that begin with a word have come and were not asked for.
+    pub fn so_far(&mut self, word: &str) -> usize {
+        self.lines.try_iter().filter(|line| line.starts_with(word)).count()
+    }
+
     /// All lines that begin with a word, to the end of the process, which must succeed.
     pub fn lines(mut self, word: &str) -> Vec<String> {
         let mut lines = Vec::new();

@@ -39,7 +39,7 @@ const FILL_CHARTS_MAX: usize = 8;
 /// All of [`RunRecord::read`], and those of reading and writing files.
 pub fn report(run_dir: &Path) -> Result<PathBuf> {
     let record = RunRecord::read(run_dir)?;
-    let traces = Traces::read(&run_dir.join("trace"))?;
+    let traces = Traces::of_run(run_dir, &record)?;
     let fill = read_fill(&run_dir.join("fill.jsonl"));
     let page = Page { record: &record, traces: &traces, fill: &fill, dir: run_dir };
     let file = run_dir.join(FILE);

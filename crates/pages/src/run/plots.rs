@@ -477,6 +477,7 @@ mod tests {
             channel: "u".into(),
             side,
             pid: 1,
+            clock_ns: None,
             placement: None,
             execution_mode: None,
         };

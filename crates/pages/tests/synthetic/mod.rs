@@ -53,6 +53,7 @@ pub fn write_run(dir: &Path, steps: u64, failed: bool) {
         record.failure = Some(Failure {
             component: "analysis".into(),
             rank: Some(1),
+            node: None,
             message: "analysis failed: rank 1 of 3 ended with exit status 1".into(),
             code: Some(1),
             signal: None,
@@ -210,6 +211,7 @@ fn record(dir: &Path, end_ns: u64, steps: u64) -> RunRecord {
         run_dir: dir.to_path_buf(),
         workflow_file: dir.join("workflow.toml"),
         machine: machine(),
+        nodes: Vec::new(),
         forebay_version: "0.1.0".into(),
         start_unix_ns: 1_795_000_000_000_000_000,
         end_unix_ns: 1_795_000_010_000_000_000,

@@ -108,14 +108,16 @@ impl Writer {
             return Self::open_part(part, options);
         }
         let inner = match options.channel {
-            Mechanism::Space => Inner::Space(Box::new(SpaceWriter::open(name, options, first_version)?)),
+            Mechanism::Space => {
+                Inner::Space(Box::new(SpaceWriter::open(name, options, first_version, None)?))
+            }
             Mechanism::Files => Inner::Files(Box::new(FilesWriter::open(&options.place(name), &options)?)),
         };
         Ok(Writer { inner, part: None, described: Descriptions::default(), is_unsaid: false })
     }
 
     fn open_part(part: WriterOfPart, options: OpenOptions) -> Result<Writer> {
-        let inner = SpaceWriter::open(&part_name(&part.name), part.options(options), 0)?;
+        let inner = SpaceWriter::open(&part_name(&part.name), part.options(options), 0, Some(&part))?;
         let (key, value) = part.attribute();
         let part = Some(Box::new(part));
         let inner = Inner::Space(Box::new(inner));

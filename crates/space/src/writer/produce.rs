@@ -34,6 +34,7 @@ use crate::open::opening::{fenced, run_token, Writing};
 use crate::open::producers::writers_for;
 use crate::open::read_to_end::Member;
 use crate::open::released::{drop_beyond_last, holders, released_by_present};
+use crate::part::WriterOfPart;
 use crate::stats::Counters;
 use crate::step::writer::{Memory, StepWriter, VersionSink};
 use crate::step::{Channel, Handle};
@@ -92,8 +93,14 @@ fn check_counts(readers: &[(String, u32)], size: u32) -> Result<()> {
 }
 
 impl SpaceWriter {
-    /// Makes or joins the space; one that it makes begins at `first_version`. `options` are resolved.
-    pub(crate) fn open(name: &str, options: OpenOptions, first_version: u64) -> Result<SpaceWriter> {
+    /// Makes or joins the space; one that it makes begins at `first_version`. `options` are resolved. `part`: of a
+    /// space with writers on several nodes, whose trace is that of the whole.
+    pub(crate) fn open(
+        name: &str,
+        options: OpenOptions,
+        first_version: u64,
+        part: Option<&WriterOfPart>,
+    ) -> Result<SpaceWriter> {
         let deadline = Instant::now() + options.timeout;
         let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
         check_counts(&options.readers, size)?;
@@ -119,7 +126,7 @@ impl SpaceWriter {
             }
         };
         let joined = member.clone();
-        Self::of_member(member, name, options, deadline).inspect_err(|_| {
+        Self::of_member(member, name, options, deadline, part).inspect_err(|_| {
             // The first error is the one to report.
             let _ = joined.withdraw(deadline);
         })
@@ -158,6 +165,7 @@ impl SpaceWriter {
         name: &str,
         options: OpenOptions,
         deadline: Instant,
+        part: Option<&WriterOfPart>,
     ) -> Result<SpaceWriter> {
         let rank = member.rank;
         let space = member.space.clone();
@@ -186,8 +194,12 @@ impl SpaceWriter {
         // The first segment was faulted in just now, and a sample of its pages asked for its node.
         let placement = space.first.placement().map(|placement| placement.to_string());
         let execution_mode = Some(space.control.execution_mode());
-        let head =
-            TraceHead { placement, execution_mode, size, ..TraceHead::new(Side::Writer, name, &options) };
+        let head = TraceHead::new(Side::Writer, name, &options);
+        let head = match part {
+            Some(part) => TraceHead { channel: &part.name, rank: part.rank, size: part.size, ..head },
+            None => TraceHead { size, ..head },
+        };
+        let head = TraceHead { placement, execution_mode, ..head };
         let trace = Trace::from_environment(&head, &environment::process);
         let (_, next) = space.control.progress(rank);
         let handle = Handle::new(("writer", "space"), name, &space.dir, options);

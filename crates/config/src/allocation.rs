@@ -9,11 +9,49 @@
 //! the names, or to be short or full where exactly one of them is the other. Not here: Flux, which tells the nodes of a
 //! job by a command alone.
 
-use forebay_config::environment::{value, Lookup};
-use forebay_space::{Error, Kind, Result};
+use crate::environment::{value, Lookup};
+use forebay_tier::{Error, Kind, Result};
 
 /// Nodes of a job at most.
 const NODES_MAX: usize = 65_536;
+/// Longest name of a node or a job.
+const NAME_BYTES_MAX: usize = 100;
+
+/// Checks the name of a node or a job.
+///
+/// # Errors
+/// [`Kind::Usage`].
+pub fn check_name(what: &str, name: &str) -> Result<()> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    match !name.is_empty()
+        && name.len() <= NAME_BYTES_MAX
+        && !name.starts_with(['.', '-'])
+        && name.bytes().all(is_plain)
+    {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Usage, format!("`{}` cannot name a {what}", name.escape_debug()))
+            .hint(format!(
+            "use 1 to {NAME_BYTES_MAX} letters, digits, `.`, `_` and `-`; the first character cannot be `.` or `-`"
+        ))),
+    }
+}
+
+/// Checks the names of the nodes of a job.
+///
+/// # Errors
+/// [`Kind::Usage`]: one is not a name, or is there twice.
+pub fn check_names(nodes: &[String]) -> Result<()> {
+    nodes.iter().try_for_each(|node| check_name("node", node))?;
+    let mut sorted: Vec<&String> = nodes.iter().collect();
+    sorted.sort();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(twice) => Err(Error::new(Kind::Usage, format!("node {} is listed twice", twice[0]))),
+        None => Ok(()),
+    }
+}
+
+/// What to do where the batch system does not say the nodes.
+const LIST_THEM: &str = "list the nodes: --nodes of `forebay agent start`, `names` in [nodes] of a workflow";
 
 /// The nodes of the batch job, each once; None: none is known.
 ///
@@ -26,12 +64,12 @@ pub fn nodes(lookup: Lookup<'_>) -> Result<Option<Vec<String>>> {
                 Kind::NotPossibleHere,
                 "the node list of a heterogeneous Slurm job is not complete",
             )
-            .hint("list the nodes with --nodes"));
+            .hint(LIST_THEM));
         }
         return expanded(&list).map(Some).ok_or_else(|| {
             Error::new(Kind::UnknownEnvironment, "SLURM_JOB_NODELIST is not a list of nodes")
                 .with("value", list)
-                .hint("list the nodes with --nodes")
+                .hint(LIST_THEM)
         });
     }
     let Some(path) = value("PBS_NODEFILE", lookup) else { return Ok(None) };
@@ -69,7 +107,7 @@ pub fn own_node(nodes: &[String], host: &str, lookup: Lookup<'_>) -> Result<Stri
 }
 
 /// The names of a list as Slurm writes them: `n[001-003,7],login`. None: it is not one.
-fn expanded(list: &str) -> Option<Vec<String>> {
+pub fn expanded(list: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for item in split(list)? {
         let mut heads = vec![String::new()];
@@ -134,6 +172,16 @@ mod tests {
 
     fn names(words: &[&str]) -> Vec<String> {
         words.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn names_are_plain_and_each_is_there_once() {
+        check_name("node", "n0.cluster-a_b").unwrap();
+        for name in ["", ".n", "-n", "n/0", "n 0", "n*", &"n".repeat(101)] {
+            assert_eq!(check_name("node", name).unwrap_err().kind(), Kind::Usage, "{name}");
+        }
+        check_names(&names(&["a", "b"])).unwrap();
+        assert_eq!(check_names(&names(&["a", "b", "a"])).unwrap_err().kind(), Kind::Usage);
     }
 
     #[test]
