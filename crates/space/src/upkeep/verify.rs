@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::control::{group, head, member, GranuleState, ProducerState, GROUPS_MAX, LANES_MAX, MEMBERS_MAX};
 use crate::lane::index::{self, Bring, LaneCursor, VersionIndex};
 use crate::open::attach::Attachment;
-use crate::open::member::{is_of_lane, Role};
+use crate::open::member::{is_of_lane, owns_lane, Role};
 
 /// How often a space that has live members is looked at before a difference counts.
 const LOOKS: usize = 5;
@@ -176,8 +176,16 @@ impl Check<'_> {
         }
         for (rank, (slot, ended)) in (0..).zip(owners) {
             let Some(slot) = slot.filter(|_| state == ProducerState::Open && !ended) else { continue };
-            let is_its = is_of_lane(self.space, slot, LaneId { incarnation, rank });
-            if !is_its {
+            let lane = LaneId { incarnation, rank };
+            let is_its = is_of_lane(self.space, slot, lane);
+            // The slot of a writer that was killed is another member's as soon as one needs it. While the writer lives,
+            // its own slot says so.
+            let word = |field| control.member(slot, field).load(Acquire);
+            let process =
+                (control.lane_pid(rank).load(Acquire), control.lane_start_ticks(rank).load(Acquire));
+            let lives = || (0..control.members_high()).any(|other| owns_lane(self.space, other, lane));
+            let is_taken_again = (word(member::PID), word(member::START_TICKS)) != process && !lives();
+            if !is_its && !is_taken_again {
                 self.add(None, rank, 0, format!("member {slot} is named as the writer and is another one"));
             }
         }
@@ -355,6 +363,7 @@ mod tests {
     use crate::open::create::attached;
     use crate::open::runs::free_run;
     use crate::{OpenOptions, Retention, Writer};
+    use std::sync::atomic::Ordering::Release;
 
     /// A process was killed while it freed the segments of a version that all readers had released.
     #[test]
@@ -386,6 +395,38 @@ mod tests {
         assert!(!verify(&space).unwrap().damaged.is_empty(), "it is retained");
         space.control.drop_below(|| 1);
         assert_eq!(verify(&space).unwrap().damaged, []);
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
+    /// The slot of a killed writer goes to the next member that needs one, before any process notes the death.
+    #[test]
+    fn a_slot_of_a_killed_writer_that_is_used_again_is_no_damage() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/s", root.path().display());
+        let options = OpenOptions { quota_bytes: Some(8 << 20), ..OpenOptions::default() };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        writer.begin_step().unwrap();
+        writer.put_array("x", &[1], &[0], &[1], &[1u8]).unwrap();
+        writer.end_step().unwrap();
+        let space = attached(&name);
+        let slot = space.control.lane_owner(0).0.unwrap();
+        let set = |field, value| space.control.member(slot, field).store(value, Release);
+        let of_member = || {
+            let found = differences(&space).unwrap();
+            found.iter().filter(|damage| damage.what.contains("is named as the writer")).count()
+        };
+        set(member::STATE, Role::Observer.state());
+        assert_eq!(of_member(), 1, "this process is the writer");
+        set(member::PID, 1);
+        assert_eq!(of_member(), 0, "another process has the slot");
+        set(member::STATE, Role::Writer.state());
+        set(member::PID, u64::from(std::process::id()));
+        assert_eq!(of_member(), 0);
+        space.control.set_lane_owner(0, Some(slot + 16), false);
+        assert_eq!(of_member(), 1, "a slot without a member is named, and the writer lives");
+        space.control.set_lane_owner(0, Some(slot), false);
+        writer.close().unwrap();
         drop(space);
         crate::destroy(&name).unwrap();
     }
