@@ -19,7 +19,7 @@ const PROGRAM: Companion = Companion {
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct Args {
-    /// Words for forebay-agent: start, wait, status, stop; `forebay agent --help` lists them.
+    /// Words for forebay-agent: start, wait, status, links, stop; `forebay agent --help` lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
     pub words: Vec<OsString>,
 }

@@ -20,10 +20,11 @@ use crate::demand::{AgentFolder, Demands};
 use crate::endpoint::Listen;
 use crate::find::{find, Outcome};
 use crate::link::{Answering, Connecting, Link, Outgoing};
+use crate::links::Measuring;
 use crate::message::{Claim, Request, PROTOCOL};
 use crate::mirror::{identities, Mirror};
 use crate::owner::Owner;
-use crate::rendezvous::{card_file, status_file, Card, Job, Rendezvous};
+use crate::rendezvous::{card_file, links_file, status_file, Card, Job, Rendezvous};
 use crate::status::{MirrorStatus, ServedStatus, Status};
 
 /// The agent looks so often what is wanted.
@@ -126,6 +127,7 @@ pub struct Agent {
     /// When each space that is wanted may be searched again.
     searching: BTreeMap<String, Instant>,
     searches: (Sender<Search>, Receiver<Search>),
+    measuring: Measuring,
     used_at: Instant,
 }
 
@@ -194,6 +196,7 @@ impl Agent {
             demands: Demands::default(),
             searching: BTreeMap::new(),
             searches: channel(),
+            measuring: Measuring::default(),
             used_at: Instant::now(),
         })
     }
@@ -254,6 +257,10 @@ impl Agent {
                 if is_there {
                     // What cannot be written now is written the next time.
                     let _ = self.write_status("ready");
+                }
+                let options = &self.options;
+                if self.measuring.look(&self.at, &self.link, &options.node, &options.nodes) {
+                    self.used_at = Instant::now();
                 }
                 if absence.note(is_there, Instant::now()) > FOLDER_GONE {
                     break "the folder of the job was removed";
@@ -434,7 +441,7 @@ impl Absence {
 
 fn remove_own(at: &Rendezvous, node: &str) {
     let [certificate, key] = files_of_node(node);
-    for file in [card_file(node), status_file(node), certificate, key] {
+    for file in [card_file(node), status_file(node), links_file(node), certificate, key] {
         at.remove(&file);
     }
 }

@@ -1,4 +1,4 @@
-//! The command `forebay-agent`: `start`, `wait`, `status`, `stop`, and `serve`, which is the agent itself.
+//! The command `forebay-agent`: `start`, `wait`, `status`, `links`, `stop`, and `serve`, which is the agent itself.
 //!
 //! Guarantees: `start` returns when the agents of all nodes are connected, or with the reason why this one is not
 //! there; the agent that it leaves behind is a process of its own session, which reads nothing from its environment but
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
-use forebay_config::{allocation, environment, parse_seconds, Template};
+use forebay_config::{allocation, environment, parse_bytes, parse_seconds, Template};
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::process;
 use rustix::process::{getppid, kill_process, set_parent_process_death_signal, setsid, Pid, Signal};
@@ -23,6 +23,7 @@ use rustix::process::{getppid, kill_process, set_parent_process_death_signal, se
 use crate::agent::{Agent, AgentOptions};
 use crate::endpoint::Listen;
 use crate::launch::{self, KEPT};
+use crate::links;
 use crate::rendezvous::{log_file, status_file, Card, Job, Rendezvous};
 use crate::status::Status;
 
@@ -57,6 +58,11 @@ enum Verb {
     Wait(Wait),
     /// Show the agents of a job.
     Status(At),
+    /// Measure latency and bandwidth of the connections between all nodes.
+    ///
+    /// Each node reads from all others, one after the other, in the way in which versions travel. All nodes measure at
+    /// the same time, and beside the traffic of the job.
+    Links(Links),
     /// Stop all agents of a job, and remove its folder.
     Stop(Stop),
     #[command(hide = true)]
@@ -128,6 +134,22 @@ struct At {
     /// Folder of the job.
     #[arg(long, value_name = "FOLDER")]
     rendezvous: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct Links {
+    /// Folder of the job.
+    #[arg(long, value_name = "FOLDER")]
+    rendezvous: PathBuf,
+    /// Data to read over each connection; at most 5 seconds of it.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
+    bytes: u64,
+    /// Maximum time to wait for the measurements.
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = parse_seconds)]
+    timeout: Duration,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -245,6 +267,10 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
         Verb::Wait(wait) => wait_for(&wait.rendezvous, Instant::now() + wait.timeout, || false),
         Verb::Serve(start) => serve(start),
         Verb::Status(at) => run_status(at),
+        Verb::Links(links) => signals().and_then(|is_over| {
+            let Links { rendezvous, bytes, timeout, json } = links;
+            links::run(rendezvous, *bytes, *json, *timeout, || is_over.load(Relaxed))
+        }),
         Verb::Stop(stop) => run_stop(stop),
     };
     match outcome {

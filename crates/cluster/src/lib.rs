@@ -12,6 +12,7 @@
 //! | `agent.rs` | the life of an agent |
 //! | `rendezvous.rs`, `authority.rs`, `endpoint.rs` | the folder of a job, its certificates, where an agent listens |
 //! | `link.rs`, `message.rs` | connections, what is said over them |
+//! | `links.rs` | how fast the connections are |
 //! | `demand.rs`, `find.rs`, `mirror.rs`, `pull.rs` | the reader's node |
 //! | `owner.rs` | the writers' node |
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ mod endpoint;
 mod find;
 mod launch;
 mod link;
+mod links;
 mod message;
 mod mirror;
 mod naming;

@@ -84,6 +84,11 @@ pub enum Ask {
         /// How many; at most [`PART_BYTES_MAX`].
         bytes: u64,
     },
+    /// Bytes without a meaning, to measure the connection. The answer is no JSON.
+    Probe {
+        /// How many; at most [`PART_BYTES_MAX`].
+        bytes: u64,
+    },
     /// Says which ranks read the mirror, and how far they are.
     Readers {
         /// The mirror.
@@ -415,9 +420,11 @@ pub fn read_request(bytes: &[u8]) -> Result<Request> {
     match &request.ask {
         Ask::Find { wanted, .. } if wanted.len() > CLAIMS_MAX => Err(malformed("it names too many readers")),
         Ask::Readers { ranks, .. } if ranks.len() > RANKS_MAX => Err(malformed("it names too many ranks")),
-        Ask::Read { bytes, .. } if *bytes > PART_BYTES_MAX => Err(malformed("it asks for too many bytes")
-            .with("bytes", bytes)
-            .with("bytes_max", PART_BYTES_MAX)),
+        Ask::Read { bytes, .. } | Ask::Probe { bytes } if *bytes > PART_BYTES_MAX => {
+            Err(malformed("it asks for too many bytes")
+                .with("bytes", bytes)
+                .with("bytes_max", PART_BYTES_MAX))
+        }
         _ => Ok(request),
     }
 }
@@ -492,6 +499,7 @@ mod tests {
             text.replace("\"node\"", "\"more\":1,\"node\"").into_bytes(),
             vec![b' '; REQUEST_BYTES_MAX + 1],
             request(Ask::Read { mirror: "m".into(), version: 0, offset: 0, bytes: PART_BYTES_MAX + 1 }),
+            request(Ask::Probe { bytes: PART_BYTES_MAX + 1 }),
         ] {
             assert_eq!(read_request(&bytes).unwrap_err().kind(), Kind::UnknownFormat);
         }

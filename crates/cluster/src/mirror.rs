@@ -34,7 +34,7 @@ use crate::message::{
 };
 use crate::naming::stand_in_name;
 use crate::owner::{sentence, Owner, StandIn};
-use crate::pull::Pull;
+use crate::pull::{Pull, What};
 
 /// How long one request for the next version waits at the owner.
 const NEXT_WAIT: Duration = Duration::from_secs(5);
@@ -578,7 +578,8 @@ impl Copying {
             let bytes = records.iter().try_fold(0u64, |sum, record| sum.checked_add(record.bytes));
             let bytes = bytes.ok_or_else(|| malformed("the sizes of records are too large"))?;
             let within = PART_TIMEOUT + self.link.lease;
-            let mut pull = Pull::new(&self.link, (&owned.node, &self.mirror), version, bytes, within);
+            let what = What::Version(&self.mirror, version);
+            let mut pull = Pull::new(&self.link, &owned.node, what, bytes, within);
             match self.copy_records(writers, version, &records, &mut pull)? {
                 Copied::Whole => {}
                 other => return Ok(other),

@@ -24,6 +24,7 @@ use forebay_tier::clock::realtime_ns;
 use zenoh::bytes::ZBytes;
 
 use crate::link::Outgoing;
+use crate::links;
 use crate::message::{
     malformed, Answer, Ask, Claim, Found, FoundPart, Next, Opened, Place, Rank, RecordText, Request, Version,
     PART_BYTES_MAX, RECORDS_MAX,
@@ -153,6 +154,7 @@ impl Owner {
                     Err(e) => Outgoing::Message(Err(e)),
                 }
             }
+            Ask::Probe { bytes } => Outgoing::Payload(links::probe(bytes)),
             ask => Outgoing::Message(self.answer_in_words(&request.node, ask)),
         }
     }
@@ -181,7 +183,7 @@ impl Owner {
                 closed.iter().for_each(|served| served.end());
                 Ok(Answer::Closed)
             }
-            Ask::Read { .. } => Err(malformed("it is no request in words")),
+            Ask::Read { .. } | Ask::Probe { .. } => Err(malformed("it is no request in words")),
         }
     }
 

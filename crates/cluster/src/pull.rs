@@ -1,9 +1,11 @@
-//! The payload of one version, read from the owner's agent: a few requests ahead, in order, each part checked.
+//! Bytes read from the agent of another node: a few requests ahead, in order, each part checked. They are the payload
+//! of a version, or those of a measurement.
 //!
 //! Guarantees: what is handed out has the checksum that the owner's agent computed; a part that was damaged or did not
 //! come in time is asked for again, [`TRIES`] times in all, and what cannot be had is an error, never other bytes.
 
 use std::collections::VecDeque;
+use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use forebay_space::{Kind, Result};
@@ -17,12 +19,40 @@ const AHEAD: usize = 4;
 /// How often a part is asked for.
 const TRIES: u32 = 3;
 
-/// A version that is read.
+/// What is read.
+#[derive(Clone, Copy)]
+pub enum What<'a> {
+    /// A version, of a mirror.
+    Version(&'a str, u64),
+    /// Bytes without a meaning, which the other agent has at hand.
+    Probe,
+}
+
+impl What<'_> {
+    fn ask(self, offset: u64, bytes: u64) -> Ask {
+        match self {
+            What::Version(mirror, version) => {
+                Ask::Read { mirror: mirror.to_string(), version, offset, bytes }
+            }
+            What::Probe => Ask::Probe { bytes },
+        }
+    }
+}
+
+impl Display for What<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Version(_, version) => write!(f, "version {version}"),
+            What::Probe => f.write_str("measurement"),
+        }
+    }
+}
+
+/// Bytes that are read.
 pub struct Pull<'a> {
     link: &'a Link,
     node: &'a str,
-    mirror: &'a str,
-    version: u64,
+    what: What<'a>,
     bytes: u64,
     /// What was asked for: first byte, bytes.
     asked: VecDeque<(u64, u64, Result<Pending>)>,
@@ -32,20 +62,13 @@ pub struct Pull<'a> {
 }
 
 impl<'a> Pull<'a> {
-    /// Of a version with so many bytes of payload. Each part has to come `within` this time.
-    pub fn new(
-        link: &'a Link,
-        (node, mirror): (&'a str, &'a str),
-        version: u64,
-        bytes: u64,
-        within: Duration,
-    ) -> Pull<'a> {
-        Pull { link, node, mirror, version, bytes, asked: VecDeque::with_capacity(AHEAD), next: 0, within }
+    /// So many bytes of `what` from `node`. Each part has to come `within` this time.
+    pub fn new(link: &'a Link, node: &'a str, what: What<'a>, bytes: u64, within: Duration) -> Pull<'a> {
+        Pull { link, node, what, bytes, asked: VecDeque::with_capacity(AHEAD), next: 0, within }
     }
 
     fn ask(&self, offset: u64, bytes: u64) -> Result<Pending> {
-        let ask = Ask::Read { mirror: self.mirror.to_string(), version: self.version, offset, bytes };
-        self.link.ask_bytes(self.node, ask, self.within)
+        self.link.ask_bytes(self.node, self.what.ask(offset, bytes), self.within)
     }
 
     fn ask_ahead(&mut self) {
@@ -57,7 +80,7 @@ impl<'a> Pull<'a> {
         }
     }
 
-    /// The next part of the payload, which is not empty. There must be one.
+    /// The next part, which is not empty. There must be one.
     ///
     /// # Errors
     /// [`Kind::PeerMissing`]: the other agent is gone; [`Kind::Damaged`] and [`Kind::TimedOut`] after some tries;
@@ -73,7 +96,7 @@ impl<'a> Pull<'a> {
                     if tries < TRIES
                         && matches!(e.kind(), Kind::Damaged | Kind::TimedOut | Kind::TooMany) =>
                 {
-                    say!("forebay-agent: version {}: asking again: {e}", self.version);
+                    say!("forebay-agent: {}: asking again: {e}", self.what);
                     pending = self.ask(offset, bytes);
                 }
                 part => {

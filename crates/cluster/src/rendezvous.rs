@@ -8,6 +8,7 @@
 //! | `NODE.count` | how many agents the node has had |
 //! | `NODE.log` | what it says |
 //! | `.authority.*`, `NODE.pem`, `NODE.key` | certificates ([`crate::authority`]) |
+//! | `.links`, `NODE.links` | a measurement that is wanted, and what a node found ([`crate::links`]) |
 //! | `.stop` | all agents are to end |
 //!
 //! Guarantees: the folder has mode 0700 and its files 0600; files appear whole, by a rename. Only a folder that was
@@ -31,6 +32,8 @@ use crate::authority::{files_of_node, FILES_OF_JOB};
 use crate::message::{other_protocol, PROTOCOL};
 
 const STOP_FILE: &str = ".stop";
+/// See [`crate::links`].
+pub const LINKS_FILE: &str = ".links";
 const JOB_FILE: &str = ".job.json";
 /// Names of files that are not whole yet begin with this.
 const UNFINISHED: &str = ".unfinished-";
@@ -401,7 +404,7 @@ impl Rendezvous {
         let of_node = |node: &String| {
             let [certificate, key] = files_of_node(node);
             let count = format!("{node}.count");
-            [card_file(node), status_file(node), log_file(node), count, certificate, key]
+            [card_file(node), status_file(node), log_file(node), links_file(node), count, certificate, key]
         };
         let of_nodes = self.job.nodes.iter().flat_map(of_node);
         of_nodes.chain(FILES_OF_JOB.map(str::to_string)).for_each(|file| self.remove(&file));
@@ -410,6 +413,7 @@ impl Rendezvous {
                 let _ = fs::remove_file(entry.path());
             }
         }
+        self.remove(LINKS_FILE);
         // Last: it says that the rest is ours.
         self.remove(STOP_FILE);
         self.remove(JOB_FILE);
@@ -486,6 +490,11 @@ pub fn status_file(node: &str) -> String {
 /// File of what a node's agent says.
 pub fn log_file(node: &str) -> String {
     format!("{node}.log")
+}
+
+/// File of what a node's agent has measured of its connections.
+pub fn links_file(node: &str) -> String {
+    format!("{node}.links")
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod bed;
 mod faults;
 mod life;
+mod links;
 mod parts;
 mod program;
 mod refusals;
