@@ -174,6 +174,17 @@ impl Check<'_> {
         if size > 0 && !is_taken_over && has_begun && ended != state.is_finished() && !is_unsaid {
             self.add(None, 0, 0, format!("the producers are {state:?}, but all ranks have ended: {ended}"));
         }
+        // A death has a rank. Without one it is that of a group before the shared state was made, which had no members.
+        let is_of_group = control.word(head::STATE).load(Acquire) >> 32 == u64::from(incarnation);
+        if state == ProducerState::Died(None) && is_of_group {
+            let lives = |(rank, (slot, ended)): &(u32, (Option<u32>, bool))| {
+                let lane = LaneId { incarnation, rank: *rank };
+                slot.is_some_and(|slot| !ended && owns_lane(self.space, slot, lane))
+            };
+            if let Some((rank, _)) = (0..).zip(owners.iter().copied()).find(lives) {
+                self.add(None, rank, 0, "the producers are dead, but this one lives".into());
+            }
+        }
         for (rank, (slot, ended)) in (0..).zip(owners) {
             let Some(slot) = slot.filter(|_| state == ProducerState::Open && !ended) else { continue };
             let lane = LaneId { incarnation, rank };
