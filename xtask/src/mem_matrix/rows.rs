@@ -97,6 +97,8 @@ pub const ROWS: &[Row] = &[
         words(&[&path(ground.find(&["gcc"]))?, "-O2", "-c", "-o", "functions.o", &source])
     }),
     large("kernel-mvt-200", 48, |ground| kernel(ground, "mvt", "200")),
+    large("kernel-gemver-200", 48, |ground| kernel(ground, "gemver", "200")),
+    large("kernel-jacobi-2d-200", 48, |ground| kernel(ground, "jacobi-2d", "200")),
 ];
 
 fn path(found: Result<std::path::PathBuf, String>) -> Result<String, String> {
