@@ -35,10 +35,13 @@ const PART_TIMEOUT: Duration = Duration::from_secs(10);
 /// The command looks so often what the agents have written, and says so often how far they are.
 const POLL: Duration = Duration::from_millis(50);
 const SAID_EVERY: Duration = Duration::from_secs(5);
-/// Below this part of the median bandwidth, or above this multiple of the median latency, a connection is slow.
+/// A file that is missing in two looks so far apart was removed.
+const GAP: Duration = Duration::from_secs(1);
+/// Below this part of the bandwidth that a quarter of the connections reach, or above this multiple of the latency of
+/// the fastest quarter, a connection is slow. Of three nodes one slow node has most of the connections.
 const SLOW_BANDWIDTH: f64 = 0.5;
 const SLOW_LATENCY: f64 = 4.0;
-/// Fewer connections have no median that says something.
+/// Fewer connections are not compared.
 const COMPARED_MIN: usize = 3;
 
 /// What the command wants; in [`LINKS_FILE`].
@@ -112,6 +115,21 @@ fn wanted(at: &Rendezvous) -> Option<Wanted> {
     at.has(LINKS_FILE).then(|| serde_json::from_str(&at.read(LINKS_FILE).ok()?).ok())?
 }
 
+/// Whether another command has asked meanwhile.
+fn is_superseded(at: &Rendezvous, wanted: &Wanted) -> bool {
+    self::wanted(at).is_some_and(|now| now != *wanted)
+}
+
+/// Whether the command is gone that asked, or another one has asked. Network file systems have gaps.
+fn is_over(at: &Rendezvous, wanted: &Wanted) -> bool {
+    let is_gone = || self::wanted(at).is_none();
+    is_superseded(at, wanted)
+        || (is_gone() && {
+            std::thread::sleep(GAP);
+            is_gone()
+        })
+}
+
 /// The other nodes, beginning with the one after `node`.
 fn in_turn(node: &str, nodes: &[String]) -> Vec<String> {
     let mut sorted = nodes.to_vec();
@@ -126,12 +144,11 @@ fn measure_all(at: &Rendezvous, link: &Link, node: &str, others: &[String], want
     let mut found = Measurements { id: wanted.id.clone(), links: Vec::new() };
     for from in others {
         let measured = measure(link, from, wanted.bytes);
-        // The command that asked is gone, another one has asked, or the job ends.
-        if at.is_stopping() || self::wanted(at).as_ref() != Some(wanted) {
+        if at.is_stopping() || is_over(at, wanted) {
             return Ok(());
         }
         found.links.push(measured.map_or_else(
-            |error| Measurement::failed(from, node, &error.to_string()),
+            |error| Measurement::failed(from, node, error.message()),
             |(trips, bytes, seconds)| Measurement {
                 from: from.clone(),
                 to: node.to_string(),
@@ -165,7 +182,10 @@ fn measure(link: &Link, from: &str, bytes: u64) -> Result<(Vec<Duration>, u64, f
     while came < bytes && begin.elapsed() < TRANSFER_MAX {
         came += pull.next_part()?.len() as u64;
     }
-    Ok((trips, came, begin.elapsed().as_secs_f64()))
+    let seconds = begin.elapsed().as_secs_f64();
+    // What is still on its way would delay the requests of the next measurement.
+    pull.drain();
+    Ok((trips, came, seconds))
 }
 
 impl Measurement {
@@ -181,22 +201,24 @@ impl Measurement {
         }
     }
 
-    /// Whether it is much slower than the others, whose medians are given.
-    fn is_slow(&self, medians: Option<(f64, f64)>) -> bool {
-        let Some((latency_us, bytes_per_s)) = medians else { return false };
+    /// Whether it is much slower than the others, whose quartiles are given.
+    fn is_slow(&self, quartiles: Option<(f64, f64)>) -> bool {
+        let Some((latency_us, bytes_per_s)) = quartiles else { return false };
         self.latency_us.is_some_and(|own| own > SLOW_LATENCY * latency_us)
             || self.bytes_per_s.is_some_and(|own| own < SLOW_BANDWIDTH * bytes_per_s)
     }
 }
 
-/// Medians of latency and bandwidth.
-fn medians(links: &[Measurement]) -> Option<(f64, f64)> {
-    let median = |of: fn(&Measurement) -> Option<f64>| {
+/// Latency and bandwidth that the fastest quarter of the connections has at least.
+fn quartiles(links: &[Measurement]) -> Option<(f64, f64)> {
+    let sorted = |of: fn(&Measurement) -> Option<f64>| {
         let mut all: Vec<f64> = links.iter().filter_map(of).collect();
         all.sort_by(f64::total_cmp);
-        (all.len() >= COMPARED_MIN).then(|| all[all.len() / 2])
+        (all.len() >= COMPARED_MIN).then_some(all)
     };
-    Some((median(|link| link.latency_us)?, median(|link| link.bytes_per_s)?))
+    let latencies = sorted(|link| link.latency_us)?;
+    let bandwidths = sorted(|link| link.bytes_per_s)?;
+    Some((latencies[latencies.len() / 4], bandwidths[bandwidths.len() * 3 / 4]))
 }
 
 /// `forebay agent links`: asks the agents of the job in `folder`, waits for them and prints what they measured.
@@ -221,7 +243,7 @@ pub fn run(
     let waited = wait_for(&at, &wanted, Instant::now() + timeout, is_over);
     let links = all_links(&at, &wanted);
     // Those of a newer request are its own.
-    if self::wanted(&at).as_ref() == Some(&wanted) {
+    if !is_superseded(&at, &wanted) {
         at.remove(LINKS_FILE);
         at.all_nodes().iter().for_each(|node| at.remove(&links_file(node)));
     }
@@ -269,7 +291,7 @@ fn wait_for(at: &Rendezvous, wanted: &Wanted, deadline: Instant, is_over: impl F
         if is_over() {
             return Err(Error::new(Kind::TimedOut, "interrupted before all connections were measured"));
         }
-        if self::wanted(at).as_ref() != Some(wanted) {
+        if is_superseded(at, wanted) {
             return Err(Error::new(Kind::NameInUse, "another measurement of this job began")
                 .with("folder", at.path().display())
                 .hint("run one `forebay agent links` at a time"));
@@ -306,13 +328,13 @@ fn all_links(at: &Rendezvous, wanted: &Wanted) -> Vec<Measurement> {
 }
 
 fn print(at: &Rendezvous, links: &[Measurement], is_json: bool) {
-    let medians = medians(links);
+    let quartiles = quartiles(links);
     if is_json {
         let links: Vec<_> = links
             .iter()
             .map(|link| {
                 let mut value = json!(link);
-                value["slow"] = json!(link.is_slow(medians));
+                value["slow"] = json!(link.is_slow(quartiles));
                 value
             })
             .collect();
@@ -331,7 +353,7 @@ fn print(at: &Rendezvous, links: &[Measurement], is_json: bool) {
         };
         let note = match &link.error {
             Some(error) => format!("  {error}"),
-            None if link.is_slow(medians) => "  slow".to_string(),
+            None if link.is_slow(quartiles) => "  slow".to_string(),
             None => String::new(),
         };
         println!(
@@ -377,9 +399,12 @@ mod tests {
             link("n3", 100.0, 4.9e8),
             Measurement::failed("n4", "n9", "lost"),
         ];
-        let slow: Vec<bool> = links.iter().map(|link| link.is_slow(medians(&links))).collect();
+        let slow: Vec<bool> = links.iter().map(|link| link.is_slow(quartiles(&links))).collect();
         assert_eq!(slow, [false, false, true, true, false]);
-        assert!(medians(&links[..2]).is_none(), "two connections cannot be compared");
+        assert!(quartiles(&links[..2]).is_none(), "two connections cannot be compared");
+        // One slow node of three.
+        let links = [1e9, 1e8, 1e9, 1e8, 1e8, 1e8].map(|rate| link("n0", 100.0, rate));
+        assert_eq!(links.iter().filter(|link| link.is_slow(quartiles(&links))).count(), 4);
     }
 
     #[test]

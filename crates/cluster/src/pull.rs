@@ -80,6 +80,13 @@ impl<'a> Pull<'a> {
         }
     }
 
+    /// Waits for what was asked for, and drops it.
+    pub fn drain(&mut self) {
+        for (_, bytes, pending) in self.asked.drain(..) {
+            let _ = pending.and_then(|pending| pending.bytes(self.node, bytes, self.within));
+        }
+    }
+
     /// The next part, which is not empty. There must be one.
     ///
     /// # Errors
