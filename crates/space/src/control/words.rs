@@ -448,15 +448,21 @@ impl Control {
 
     /// State of the producers.
     pub fn producer_state(&self) -> ProducerState {
+        self.state_of_incarnation().0
+    }
+
+    /// State of the producers, and the incarnation that it is of.
+    pub(crate) fn state_of_incarnation(&self) -> (ProducerState, u32) {
         let word = self.word(head::STATE).load(Acquire);
         let slot = Self::slot_of(word >> 8 & 0xffff);
-        match word & 0xff {
+        let state = match word & 0xff {
             STATE_NONE => ProducerState::None,
             STATE_OPEN | STATE_REOPENED => ProducerState::Open,
             STATE_FINISHED => ProducerState::Finished,
             STATE_WITHDRAWN => ProducerState::Withdrawn(slot),
             _ => ProducerState::Died(slot),
-        }
+        };
+        (state, (word >> 32) as u32)
     }
 
     /// Whether the word of the state is one that is ever stored: a process that changes it compares all of it.

@@ -85,12 +85,14 @@ fn claim_slot(
     for slot in slots.clone().filter(unused).chain(slots.filter(|s| !unused(s))) {
         let Some(guard) = space.members.lock_slot(slot)? else { continue };
         groups::forget_killed(space, slot, joins)?;
+        // First whose it is: a slot that a lane names speaks of its writer, or of another process.
+        let start_ticks = process::start_time_ticks(process::pid()).unwrap_or(0);
+        control.member(slot, member::PID).store(u64::from(process::pid()), Relaxed);
+        control.member(slot, member::START_TICKS).store(start_ticks, Relaxed);
         control.member(slot, member::STATE).store(0, Release);
         let fields = [
             (member::RANK, u64::from(rank) << 32 | u64::from(size)),
-            (member::PID, u64::from(process::pid())),
             (member::SINCE, clock::realtime_ns()),
-            (member::START_TICKS, process::start_time_ticks(process::pid()).unwrap_or(0)),
             (member::INCARNATION, 0),
             (member::GROUP, u64::MAX),
             (member::CURSOR, HOLDS_NOTHING),

@@ -34,15 +34,15 @@ const UNREADABLE_MAX: usize = 256;
 /// # Errors
 /// Those of the devices. Damage is no error but in the report.
 pub(crate) fn verify(space: &Arc<Attachment>) -> Result<Report> {
-    // Asked before each look: members that end during one have changed what it saw.
-    let mut is_live = has_live_members(space);
+    // Asked before each look, and after it: members that end or come during one have changed what it saw.
+    let mut was_live = has_live_members(space);
     let mut report = look(space)?;
     for _ in 1..LOOKS {
-        if report.damaged.is_empty() || !is_live {
+        if report.damaged.is_empty() || !(was_live || has_live_members(space)) {
             break;
         }
         forebay_tier::host::thread::sleep(PAUSE);
-        is_live = has_live_members(space);
+        was_live = has_live_members(space);
         let now: FxHashSet<Damage> = look(space)?.damaged.into_iter().collect();
         report.damaged.retain(|damage| now.contains(damage));
     }
@@ -157,7 +157,7 @@ impl Check<'_> {
             let what = format!("incarnation {incarnation} of {size} ranks, but the pool has {known:?}");
             self.add(None, 0, 0, what);
         }
-        let state = control.producer_state();
+        let (state, state_incarnation) = control.state_of_incarnation();
         if !control.is_state_plain() {
             self.add(None, 0, 0, "invalid state of the producers".into());
         }
@@ -175,8 +175,7 @@ impl Check<'_> {
             self.add(None, 0, 0, format!("the producers are {state:?}, but all ranks have ended: {ended}"));
         }
         // A death has a rank. Without one it is that of a group before the shared state was made, which had no members.
-        let is_of_group = control.word(head::STATE).load(Acquire) >> 32 == u64::from(incarnation);
-        if state == ProducerState::Died(None) && is_of_group {
+        if state == ProducerState::Died(None) && state_incarnation == incarnation {
             let lives = |(rank, (slot, ended)): &(u32, (Option<u32>, bool))| {
                 let lane = LaneId { incarnation, rank: *rank };
                 slot.is_some_and(|slot| !ended && owns_lane(self.space, slot, lane))
@@ -187,22 +186,29 @@ impl Check<'_> {
         }
         for (rank, (slot, ended)) in (0..).zip(owners) {
             let Some(slot) = slot.filter(|_| state == ProducerState::Open && !ended) else { continue };
-            let lane = LaneId { incarnation, rank };
-            let is_its = is_of_lane(self.space, slot, lane);
-            // The slot of a writer that was killed is another member's as soon as one needs it. While the writer lives,
-            // its own slot says so.
-            let word = |field| control.member(slot, field).load(Acquire);
-            let process =
-                (control.lane_pid(rank).load(Acquire), control.lane_start_ticks(rank).load(Acquire));
-            let lives = || (0..control.members_high()).any(|other| owns_lane(self.space, other, lane));
-            let is_taken_again = (word(member::PID), word(member::START_TICKS)) != process && !lives();
-            if !is_its && !is_taken_again {
+            if !self.is_slot_of(slot, LaneId { incarnation, rank }) {
                 self.add(None, rank, 0, format!("member {slot} is named as the writer and is another one"));
             }
         }
         if !control.is_mode_whole() {
             self.add(None, 0, 0, "the mode does not match its checksum".into());
         }
+    }
+
+    /// Whether a slot can be the one that a lane names. That of a writer that was killed is another member's as soon as
+    /// one needs it. While the writer lives, its own slot says so.
+    fn is_slot_of(&self, slot: u32, lane: LaneId) -> bool {
+        let control = &self.space.control;
+        let of_lane =
+            (control.lane_pid(lane.rank).load(Acquire), control.lane_start_ticks(lane.rank).load(Acquire));
+        let is_same_process = |slot| {
+            let word = |field| control.member(slot, field).load(Acquire);
+            (word(member::PID), word(member::START_TICKS)) == of_lane
+        };
+        // A rank that withdraws may be there a moment longer than its lane is.
+        let is_writer = |slot| owns_lane(self.space, slot, lane) && is_same_process(slot);
+        is_of_lane(self.space, slot, lane)
+            || !(is_same_process(slot) || (0..control.members_high()).any(is_writer))
     }
 
     /// Each segment of the lanes stands in the granule table as what it is, and no other does before it.
@@ -410,6 +416,27 @@ mod tests {
         crate::destroy(&name).unwrap();
     }
 
+    /// As a flipped bit makes it of an open group.
+    #[test]
+    fn a_death_without_a_rank_beside_a_writer_that_lives_is_damage() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/s", root.path().display());
+        let options = OpenOptions { quota_bytes: Some(8 << 20), ..OpenOptions::default() };
+        let writer = Writer::open(&name, &options).unwrap();
+        let space = attached(&name);
+        let state = space.control.word(head::STATE);
+        let open = state.load(Acquire);
+        let found = || differences(&space).unwrap();
+        assert!(found().is_empty(), "{:?}", found());
+        state.store(open ^ 2, Release);
+        assert_eq!(space.control.producer_state(), ProducerState::Died(None));
+        assert!(found().iter().any(|damage| damage.what.contains("this one lives")), "{:?}", found());
+        state.store(open, Release);
+        writer.close().unwrap();
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
     /// The slot of a killed writer goes to the next member that needs one, before any process notes the death.
     #[test]
     fn a_slot_of_a_killed_writer_that_is_used_again_is_no_damage() {
@@ -436,6 +463,11 @@ mod tests {
         assert_eq!(of_member(), 0);
         space.control.set_lane_owner(0, Some(slot + 16), false);
         assert_eq!(of_member(), 1, "a slot without a member is named, and the writer lives");
+        // One that withdraws, whose lane another process has already, is not the lane's writer.
+        let start_ticks = space.control.lane_start_ticks(0).load(Acquire);
+        space.control.lane_start_ticks(0).store(start_ticks + 1, Release);
+        assert_eq!(of_member(), 0);
+        space.control.lane_start_ticks(0).store(start_ticks, Release);
         space.control.set_lane_owner(0, Some(slot), false);
         writer.close().unwrap();
         drop(space);
