@@ -24,7 +24,7 @@ use crate::links::Measuring;
 use crate::message::{Claim, Request, PROTOCOL};
 use crate::mirror::{identities, Mirror};
 use crate::owner::Owner;
-use crate::rendezvous::{card_file, links_file, status_file, Card, Job, Rendezvous};
+use crate::rendezvous::{card_file, links_file, status_file, Absence, Card, Job, Rendezvous};
 use crate::status::{MirrorStatus, ServedStatus, Status};
 
 /// The agent looks so often what is wanted.
@@ -158,7 +158,7 @@ impl Agent {
             rendezvous: at.path().to_path_buf(),
         })?;
         let incarnation = at.begin(&options.node)?;
-        let listen = options.listen.chosen()?;
+        let (listen, reserved) = options.listen.chosen()?;
         let identity = match listen.is_plain() {
             true => None,
             false => Some(identity(&at, &options.node, &listen.host())?),
@@ -176,6 +176,7 @@ impl Agent {
         let text = serde_json::to_vec_pretty(&card).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
         at.write(&card_file(&options.node), &text)?;
         let started = Self::connect(&options, &at, identity.as_ref(), &card, deadline, is_over);
+        drop(reserved);
         let (link, owner) = match started {
             Ok(started) => started,
             Err(e) => {
@@ -259,7 +260,8 @@ impl Agent {
                     let _ = self.write_status("ready");
                 }
                 let options = &self.options;
-                if self.measuring.look(&self.at, &self.link, &options.node, &options.nodes) {
+                self.measuring.look(&self.at, &self.link, &options.node, &options.nodes);
+                if self.measuring.is_running() {
                     self.used_at = Instant::now();
                 }
                 if absence.note(is_there, Instant::now()) > FOLDER_GONE {
@@ -394,6 +396,7 @@ impl Agent {
 
     fn end(self) {
         let served = self.owner.served();
+        self.measuring.end();
         let _ = self.write_status("ending");
         self.mirrors.values().for_each(Mirror::stop);
         let deadline = Instant::now() + END_TIMEOUT;
@@ -408,7 +411,9 @@ impl Agent {
         self.link.close();
         // Those that waited for an agent that stands still end now.
         let deadline = Instant::now() + LAST_REMOVALS;
-        while self.mirrors.values().any(|mirror| !mirror.is_gone()) && Instant::now() < deadline {
+        let is_at_work =
+            || self.measuring.is_running() || self.mirrors.values().any(|mirror| !mirror.is_gone());
+        while is_at_work() && Instant::now() < deadline {
             std::thread::sleep(TICK);
         }
         match self.mirrors.values().all(Mirror::is_gone) {
@@ -421,44 +426,9 @@ impl Agent {
     }
 }
 
-/// How long something has been missing. Only checks count: a time without checks, because the agent was stopped or a
-/// write was slow, is no absence.
-#[derive(Default)]
-struct Absence {
-    since: Option<Instant>,
-}
-
-impl Absence {
-    /// Notes a check; returns the time since the first one of those that found nothing.
-    fn note(&mut self, is_there: bool, now: Instant) -> Duration {
-        if is_there {
-            self.since = None;
-            return Duration::ZERO;
-        }
-        now - *self.since.get_or_insert(now)
-    }
-}
-
 fn remove_own(at: &Rendezvous, node: &str) {
     let [certificate, key] = files_of_node(node);
     for file in [card_file(node), status_file(node), links_file(node), certificate, key] {
         at.remove(&file);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_without_checks_is_no_absence() {
-        let (mut absence, start) = (Absence::default(), Instant::now());
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let looks = [(true, 0, 0), (true, 60, 0), (false, 120, 0), (false, 123, 3), (false, 126, 6)];
-        for (is_there, now, expected) in looks {
-            assert_eq!(absence.note(is_there, at(now)), Duration::from_secs(expected), "at {now}");
-        }
-        assert_eq!(absence.note(true, at(130)), Duration::ZERO);
-        assert_eq!(absence.note(false, at(190)), Duration::ZERO);
     }
 }

@@ -1,13 +1,15 @@
 //! Where an agent listens: `tls/ADDRESS:PORT`, or `tcp/ADDRESS:PORT` on a fabric that is trusted.
 //!
-//! Guarantees: plain text is never chosen by itself. A port that is not given is one that was free just now. Not here:
+//! Guarantees: plain text is never chosen by itself. A chosen port belongs to the agent from then on. Not here:
 //! listening.
 
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::process;
+use rustix::net::{bind, getsockname, socket_with, sockopt, AddressFamily, SocketFlags, SocketType};
 
 /// An endpoint, as it is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +19,22 @@ pub struct Listen {
     address: Option<IpAddr>,
     /// 0: any.
     port: u16,
+}
+
+/// Keeps a port: the kernel gives it to no one who asks for any port, and lets only those have it who ask for this one.
+#[derive(Debug)]
+pub struct Reserved(#[allow(dead_code, reason = "closed when dropped")] OwnedFd);
+
+impl Reserved {
+    /// A port of this address, or any if it is 0, without listening. Others can listen there: the network library does.
+    fn port(address: SocketAddr) -> rustix::io::Result<(Reserved, u16)> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &address)?;
+        let bound = SocketAddr::try_from(getsockname(&socket)?)?;
+        Ok((Reserved(socket), bound.port()))
+    }
 }
 
 impl FromStr for Listen {
@@ -64,11 +82,11 @@ impl Listen {
         self.is_plain
     }
 
-    /// With an address and a port.
+    /// With an address and a port, which is reserved until the agent listens there.
     ///
     /// # Errors
-    /// [`Kind::NotPossibleHere`]: no address is known, or it is not one of this host.
-    pub fn chosen(&self) -> Result<Listen> {
+    /// [`Kind::NotPossibleHere`]: no address is known, it is not one of this host, or the port is in use.
+    pub fn chosen(&self) -> Result<(Listen, Reserved)> {
         let address = match self.address {
             Some(address) => address,
             None => own_address()?,
@@ -77,13 +95,12 @@ impl Listen {
             return Err(Error::new(Kind::Usage, format!("an agent cannot listen at {address}"))
                 .hint("use an address of this host that the other nodes can reach"));
         }
-        let probed =
-            TcpListener::bind(SocketAddr::new(address, self.port)).and_then(|probe| probe.local_addr());
-        let port = probed.map_err(|e| {
+        let reserved = Reserved::port(SocketAddr::new(address, self.port));
+        let (reserved, port) = reserved.map_err(|e| {
             Error::new(Kind::NotPossibleHere, format!("cannot listen at {address} port {}: {e}", self.port))
                 .hint("set another address with --listen tls/ADDRESS:PORT")
         })?;
-        Ok(Listen { is_plain: self.is_plain, address: Some(address), port: port.port() })
+        Ok((Listen { is_plain: self.is_plain, address: Some(address), port }, reserved))
     }
 
     /// The address as text.
@@ -132,9 +149,28 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_chosen_and_a_wildcard_refused() {
-        let chosen = "tls/127.0.0.1:0".parse::<Listen>().unwrap().chosen().unwrap();
+    fn a_chosen_port_is_reserved_until_the_agent_listens_there() {
+        let any = "tls/127.0.0.1:0".parse::<Listen>().unwrap();
+        let (chosen, reserved) = any.chosen().unwrap();
         assert!(chosen.port != 0 && !chosen.is_plain());
+        let at = SocketAddr::new(chosen.address.unwrap(), chosen.port);
+        let takes = || {
+            let socket =
+                socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+            bind(&socket, &at).is_ok()
+        };
+        assert!(!takes(), "another program has it");
+        // As the network library does.
+        let listener = std::net::TcpListener::bind(at).unwrap();
+        drop(reserved);
+        let wanted = Listen { port: at.port(), ..any };
+        assert_eq!(wanted.chosen().unwrap_err().kind(), Kind::NotPossibleHere, "an agent listens there");
+        drop(listener);
+        assert!(takes());
+    }
+
+    #[test]
+    fn a_wildcard_is_refused() {
         assert_eq!("tls/0.0.0.0:0".parse::<Listen>().unwrap().chosen().unwrap_err().kind(), Kind::Usage);
     }
 }

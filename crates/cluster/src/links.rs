@@ -4,13 +4,16 @@
 //! beginning with the node after its own, so that no node serves all at once, and writes what it found.
 //!
 //! Guarantees: what is measured travels as versions do (the same requests, parts, checksums, encryption); each
-//! connection takes a limited time; a newer request ends an older one; the command leaves no file in the folder unless
-//! it is killed, and `forebay agent stop` removes those.
+//! connection takes a limited time; a newer request ends an older one, and an agent measures for one at a time. The
+//! command removes its files. What an agent writes after that it removes itself; what a killed command leaves,
+//! `forebay agent stop` removes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
 
 use forebay_config::format_bytes;
 use forebay_space::{Error, Kind, Result};
@@ -22,21 +25,30 @@ use zenoh::bytes::ZBytes;
 use crate::link::Link;
 use crate::message::{Ask, PART_BYTES_MAX};
 use crate::pull::{Pull, What};
-use crate::rendezvous::{links_file, Rendezvous, LINKS_FILE};
+use crate::rendezvous::{links_file, Absence, Rendezvous, LINKS_FILE};
 
 /// Requests of which each waits for the answer to the one before.
 const TRIPS: usize = 50;
+/// On a slow connection there are as many as fit into this time.
+const TRIPS_MAX: Duration = Duration::from_secs(5);
 /// Bytes of such an answer.
 const TRIP_BYTES: u64 = 8;
+/// With less data the time is that of the request.
+const BYTES_MIN: u64 = 1 << 20;
 /// What has not been read after this long is not read.
 const TRANSFER_MAX: Duration = Duration::from_secs(5);
 /// A part that does not come within this time, beyond the lease, is lost.
 const PART_TIMEOUT: Duration = Duration::from_secs(10);
 /// The command looks so often what the agents have written, and says so often how far they are.
-const POLL: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(100);
 const SAID_EVERY: Duration = Duration::from_secs(5);
-/// A file that is missing in two looks so far apart was removed.
-const GAP: Duration = Duration::from_secs(1);
+/// A request that is missing in checks so far apart was removed.
+const GONE: Duration = Duration::from_secs(5);
+/// An agent that has not written its status for so long stands still.
+const STILL: Duration = Duration::from_secs(15);
+/// The last results are written so often, so far apart, if the folder cannot be written.
+const WRITES_MAX: u32 = 10;
+const BEFORE_WRITE: Duration = Duration::from_secs(1);
 /// Below this part of the bandwidth that a quarter of the connections reach, or above this multiple of the latency of
 /// the fastest quarter, a connection is slow. Of three nodes one slow node has most of the connections.
 const SLOW_BANDWIDTH: f64 = 0.5;
@@ -93,20 +105,45 @@ pub fn probe(bytes: u64) -> ZBytes {
 #[derive(Default)]
 pub struct Measuring {
     id: String,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    /// How long there has been no request.
+    absence: Absence,
 }
 
 impl Measuring {
-    /// Begins what is wanted and has not begun yet, on a thread of its own; whether something was begun.
-    pub fn look(&mut self, at: &Rendezvous, link: &Arc<Link>, node: &str, nodes: &[String]) -> bool {
-        let Some(wanted) = wanted(at).filter(|wanted| wanted.id != self.id) else { return false };
-        self.id.clone_from(&wanted.id);
-        let (at, link, node, others) = (at.clone(), link.clone(), node.to_string(), in_turn(node, nodes));
-        std::thread::spawn(move || {
-            if let Err(e) = measure_all(&at, &link, &node, &others, &wanted) {
-                say!("forebay-agent: cannot measure the connections: {e}");
+    /// Begins what is wanted and has not begun yet, on a thread of its own, and ends what is not wanted any more.
+    pub fn look(&mut self, at: &Rendezvous, link: &Arc<Link>, node: &str, nodes: &[String]) {
+        let wanted = wanted(at);
+        if self.absence.note(wanted.is_some(), Instant::now()) > GONE {
+            self.is_over.store(true, Relaxed);
+            if !self.is_running() && at.has(&links_file(node)) {
+                // It was written when the command had ended.
+                at.remove(&links_file(node));
             }
-        });
-        true
+        }
+        let Some(wanted) = wanted.filter(|wanted| wanted.id != self.id) else { return };
+        self.id.clone_from(&wanted.id);
+        self.is_over.store(true, Relaxed);
+        self.is_over = Arc::default();
+        let before = self.thread.take();
+        let (at, link, node, others) = (at.clone(), link.clone(), node.to_string(), in_turn(node, nodes));
+        let is_over = self.is_over.clone();
+        self.thread = Some(std::thread::spawn(move || {
+            // Two at once would measure each other.
+            before.map(JoinHandle::join);
+            measure_all(&at, &link, &node, &others, &wanted, &is_over);
+        }));
+    }
+
+    /// Whether it measures now.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Ends what is measured; it may run on for as long as an answer may take.
+    pub fn end(&self) {
+        self.is_over.store(true, Relaxed);
     }
 }
 
@@ -115,19 +152,9 @@ fn wanted(at: &Rendezvous) -> Option<Wanted> {
     at.has(LINKS_FILE).then(|| serde_json::from_str(&at.read(LINKS_FILE).ok()?).ok())?
 }
 
-/// Whether another command has asked meanwhile.
+/// Whether another command has asked meanwhile. Network file systems have gaps: what is missing says nothing.
 fn is_superseded(at: &Rendezvous, wanted: &Wanted) -> bool {
     self::wanted(at).is_some_and(|now| now != *wanted)
-}
-
-/// Whether the command is gone that asked, or another one has asked. Network file systems have gaps.
-fn is_over(at: &Rendezvous, wanted: &Wanted) -> bool {
-    let is_gone = || self::wanted(at).is_none();
-    is_superseded(at, wanted)
-        || (is_gone() && {
-            std::thread::sleep(GAP);
-            is_gone()
-        })
 }
 
 /// The other nodes, beginning with the one after `node`.
@@ -140,13 +167,17 @@ fn in_turn(node: &str, nodes: &[String]) -> Vec<String> {
     sorted
 }
 
-fn measure_all(at: &Rendezvous, link: &Link, node: &str, others: &[String], wanted: &Wanted) -> Result<()> {
+fn measure_all(
+    at: &Rendezvous,
+    link: &Link,
+    node: &str,
+    others: &[String],
+    wanted: &Wanted,
+    is_over: &AtomicBool,
+) {
     let mut found = Measurements { id: wanted.id.clone(), links: Vec::new() };
     for from in others {
-        let measured = measure(link, from, wanted.bytes);
-        if at.is_stopping() || is_over(at, wanted) {
-            return Ok(());
-        }
+        let measured = measure(link, from, wanted.bytes, is_over);
         found.links.push(measured.map_or_else(
             |error| Measurement::failed(from, node, error.message()),
             |(trips, bytes, seconds)| Measurement {
@@ -159,27 +190,49 @@ fn measure_all(at: &Rendezvous, link: &Link, node: &str, others: &[String], want
                 error: None,
             },
         ));
-        let text = serde_json::to_vec(&found).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
-        at.write(&links_file(node), &text)?;
+        // What cannot be written now is written with the next one; the last one is tried again.
+        for tries in 1.. {
+            if is_over.load(Relaxed) {
+                return;
+            }
+            match write(at, node, &found) {
+                Err(e) if found.links.len() == others.len() && tries < WRITES_MAX => {
+                    say!("forebay-agent: writing the measurements again: {e}");
+                    std::thread::sleep(BEFORE_WRITE);
+                }
+                _ => break,
+            }
+        }
     }
-    Ok(())
+}
+
+fn write(at: &Rendezvous, node: &str, found: &Measurements) -> Result<()> {
+    let text = serde_json::to_vec(found).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
+    at.write(&links_file(node), &text)
 }
 
 /// Times of requests in order, then bytes and seconds of a transfer.
-fn measure(link: &Link, from: &str, bytes: u64) -> Result<(Vec<Duration>, u64, f64)> {
+fn measure(link: &Link, from: &str, bytes: u64, is_over: &AtomicBool) -> Result<(Vec<Duration>, u64, f64)> {
     let within = PART_TIMEOUT + link.lease;
-    let trip = |_| -> Result<Duration> {
+    let trip = || -> Result<Duration> {
+        if is_over.load(Relaxed) {
+            return Err(Error::new(Kind::TimedOut, "the measurement was ended"));
+        }
         let begin = Instant::now();
         link.ask_bytes(from, Ask::Probe { bytes: TRIP_BYTES }, within)?.bytes(from, TRIP_BYTES, within)?;
         Ok(begin.elapsed())
     };
     // The first one wakes the threads.
-    trip(0)?;
-    let mut trips: Vec<Duration> = (0..TRIPS).map(trip).collect::<Result<_>>()?;
+    trip()?;
+    let mut trips = Vec::new();
+    let begin = Instant::now();
+    while trips.is_empty() || (trips.len() < TRIPS && begin.elapsed() < TRIPS_MAX) {
+        trips.push(trip()?);
+    }
     trips.sort();
     let mut pull = Pull::new(link, from, What::Probe, bytes, within);
     let (begin, mut came) = (Instant::now(), 0);
-    while came < bytes && begin.elapsed() < TRANSFER_MAX {
+    while came == 0 || (came < bytes && begin.elapsed() < TRANSFER_MAX && !is_over.load(Relaxed)) {
         came += pull.next_part()?.len() as u64;
     }
     let seconds = begin.elapsed().as_secs_f64();
@@ -225,7 +278,7 @@ fn quartiles(links: &[Measurement]) -> Option<(f64, f64)> {
 ///
 /// # Errors
 /// [`Kind::PeerMissing`]: some connections could not be measured; [`Kind::TimedOut`]: agents did not end by the
-/// deadline. What was measured is printed before. [`Kind::NameInUse`]: another measurement began.
+/// deadline. What was measured is printed before. [`Kind::NameInUse`]: another measurement began. [`Kind::Usage`].
 pub fn run(
     folder: &Path,
     bytes: u64,
@@ -233,20 +286,24 @@ pub fn run(
     timeout: Duration,
     is_over: impl Fn() -> bool,
 ) -> Result<()> {
-    if bytes == 0 {
-        return Err(Error::new(Kind::Usage, "--bytes must be greater than 0"));
+    if bytes < BYTES_MIN {
+        return Err(Error::new(Kind::Usage, format!("--bytes must be at least {}", format_bytes(BYTES_MIN))));
     }
     let at = Rendezvous::open(folder)?;
+    if at.all_nodes().len() < 2 {
+        return Err(Error::new(Kind::Usage, "a job of one node has no connections"));
+    }
     let wanted = Wanted { id: Uuid::new_v4().simple().to_string(), bytes };
     let text = serde_json::to_vec(&wanted).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
     at.write(LINKS_FILE, &text)?;
-    let waited = wait_for(&at, &wanted, Instant::now() + timeout, is_over);
-    let links = all_links(&at, &wanted);
+    let mut found = Found::default();
+    let waited = wait_for(&at, &wanted, &mut found, Instant::now() + timeout, is_over);
     // Those of a newer request are its own.
     if !is_superseded(&at, &wanted) {
         at.remove(LINKS_FILE);
         at.all_nodes().iter().for_each(|node| at.remove(&links_file(node)));
     }
+    let links = all_links(&at, found);
     let is_printed = waited.as_ref().map_or_else(|error| error.kind() == Kind::TimedOut, |()| true);
     if is_printed {
         print(&at, &links, is_json);
@@ -261,6 +318,9 @@ pub fn run(
     }
 }
 
+/// What each node has measured so far.
+type Found = BTreeMap<String, Vec<Measurement>>;
+
 /// What the agent of a node has measured for this request.
 fn measured(at: &Rendezvous, node: &str, wanted: &Wanted) -> Vec<Measurement> {
     let file = links_file(node);
@@ -272,16 +332,28 @@ fn measured(at: &Rendezvous, node: &str, wanted: &Wanted) -> Vec<Measurement> {
 }
 
 /// Until all agents that live have measured.
-fn wait_for(at: &Rendezvous, wanted: &Wanted, deadline: Instant, is_over: impl Fn() -> bool) -> Result<()> {
+fn wait_for(
+    at: &Rendezvous,
+    wanted: &Wanted,
+    found: &mut Found,
+    deadline: Instant,
+    is_over: impl Fn() -> bool,
+) -> Result<()> {
     let others = at.all_nodes().len() - 1;
+    let mut lives = Lives::default();
     let mut said_at = Instant::now();
     loop {
         let mut waiting = Vec::new();
-        let mut count = 0;
         for node in at.all_nodes() {
-            let links = measured(at, node, wanted).len();
-            count += links;
-            if links < others && at.may_live(node) {
+            let known = found.entry(node.clone()).or_default();
+            if known.len() == others {
+                continue;
+            }
+            let now = measured(at, node, wanted);
+            if now.len() > known.len() {
+                *known = now;
+            }
+            if known.len() < others && lives.look(at, node) {
                 waiting.push(node.as_str());
             }
         }
@@ -303,25 +375,40 @@ fn wait_for(at: &Rendezvous, wanted: &Wanted, deadline: Instant, is_over: impl F
         }
         if said_at.elapsed() >= SAID_EVERY {
             said_at = Instant::now();
+            let count: usize = found.values().map(Vec::len).sum();
             say!("forebay-agent: {count} of {} connections measured", others * (others + 1));
         }
         std::thread::sleep(POLL);
     }
 }
 
+/// Which agents live, by the clock of this process alone: those of the nodes and of the file system may differ.
+#[derive(Default)]
+struct Lives(BTreeMap<String, (Option<SystemTime>, Instant)>);
+
+impl Lives {
+    /// Whether the agent of a node is there, and has written its status within [`STILL`].
+    fn look(&mut self, at: &Rendezvous, node: &str) -> bool {
+        let (written, now) = (at.status_written(node), Instant::now());
+        let seen = self.0.entry(node.to_string()).or_insert((written, now));
+        if seen.0 != written {
+            *seen = (written, now);
+        }
+        !at.is_gone(node) && now - seen.1 < STILL
+    }
+}
+
 /// All connections of the job in order, also those that were not measured.
-fn all_links(at: &Rendezvous, wanted: &Wanted) -> Vec<Measurement> {
+fn all_links(at: &Rendezvous, mut found: Found) -> Vec<Measurement> {
     let mut nodes = at.all_nodes().to_vec();
     nodes.sort();
     let mut links = Vec::new();
     for to in &nodes {
-        let found = measured(at, to, wanted);
-        let mut found: BTreeMap<String, Measurement> =
-            found.into_iter().map(|link| (link.from.clone(), link)).collect();
+        let of_node = found.remove(to).unwrap_or_default();
         for from in nodes.iter().filter(|from| *from != to) {
-            let missing =
-                || Measurement::failed(from, to, &format!("the agent of node {to} did not measure it"));
-            links.push(found.remove(from).unwrap_or_else(missing));
+            let measured = of_node.iter().find(|link| link.from == *from).cloned();
+            let missing = || format!("the agent of node {to} did not measure it");
+            links.push(measured.unwrap_or_else(|| Measurement::failed(from, to, &missing())));
         }
     }
     links

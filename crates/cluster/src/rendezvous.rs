@@ -20,7 +20,7 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use forebay_config::allocation;
 use forebay_space::{Error, Kind, Result};
@@ -298,9 +298,14 @@ impl Rendezvous {
         Ok(before + 1)
     }
 
-    /// How long ago an agent wrote its status.
+    /// When an agent wrote its status, by the clock of the file system.
+    pub fn status_written(&self, node: &str) -> Option<SystemTime> {
+        fs::metadata(self.path.join(status_file(node))).ok()?.modified().ok()
+    }
+
+    /// How long ago that was.
     pub fn status_age(&self, node: &str) -> Option<Duration> {
-        let written = fs::metadata(self.path.join(status_file(node))).ok()?.modified().ok()?;
+        let written = self.status_written(node)?;
         // Clocks of two nodes may differ: what lies ahead is fresh.
         Some(written.elapsed().unwrap_or_default())
     }
@@ -342,6 +347,11 @@ impl Rendezvous {
         nodes.retain(|node| self.has(&card_file(node)));
         nodes.sort();
         nodes
+    }
+
+    /// Whether a node has no agent, as far as the folder and this host say.
+    pub fn is_gone(&self, node: &str) -> bool {
+        self.card(node).is_ok_and(|card| card.is_none_or(|card| has_gone(&card)))
     }
 
     /// Whether the agent of a node may be at work, as far as the folder says.
@@ -477,6 +487,24 @@ fn has_gone(card: &Card) -> bool {
     card.host == process::host_name() && !stat.is_ok_and(lives)
 }
 
+/// How long something has been missing. Only checks count: a time without checks, because the agent was stopped or a
+/// write was slow, is no absence.
+#[derive(Default)]
+pub struct Absence {
+    since: Option<Instant>,
+}
+
+impl Absence {
+    /// Notes a check; returns the time since the first one of those that found nothing.
+    pub fn note(&mut self, is_there: bool, now: Instant) -> Duration {
+        if is_there {
+            self.since = None;
+            return Duration::ZERO;
+        }
+        now - *self.since.get_or_insert(now)
+    }
+}
+
 /// File of a node's card.
 pub fn card_file(node: &str) -> String {
     format!("{node}.json")
@@ -596,5 +624,17 @@ mod tests {
         at.write(&status_file("n0"), b"{}").unwrap();
         let error = at.begin("n0").unwrap_err();
         assert_eq!(error.kind(), Kind::NameInUse);
+    }
+
+    #[test]
+    fn a_time_without_checks_is_no_absence() {
+        let (mut absence, start) = (Absence::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let looks = [(true, 0, 0), (true, 60, 0), (false, 120, 0), (false, 123, 3), (false, 126, 6)];
+        for (is_there, now, expected) in looks {
+            assert_eq!(absence.note(is_there, at(now)), Duration::from_secs(expected), "at {now}");
+        }
+        assert_eq!(absence.note(true, at(130)), Duration::ZERO);
+        assert_eq!(absence.note(false, at(190)), Duration::ZERO);
     }
 }

@@ -1,7 +1,9 @@
 //! The start and the end of agents.
 
+use std::net::SocketAddr;
 use std::process::{Command, Output};
 
+use rustix::net::{self, AddressFamily, SocketType};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -82,6 +84,19 @@ fn an_agent_without_the_others_says_who_is_missing() {
     assert_eq!(output.status.code(), Some(7), "{said}");
     assert!(said.contains("missing=n1"), "{said}");
     assert_eq!(left_in(bed.nodes[0].dir.path()), Vec::<String>::new());
+}
+
+/// Between the choice of a port and the first connection lies the start of all other agents.
+#[test]
+fn the_port_of_an_agent_that_waits_for_others_is_not_given_to_another_program() {
+    let bed = Bed::bare(2);
+    let _agent = Process::start(&mut bed.serve(0, &[]));
+    let card = || std::fs::read(bed.rendezvous().join("n0.json")).ok();
+    until("it has its card", || card().is_some());
+    let card: serde_json::Value = serde_json::from_slice(&card().unwrap()).unwrap();
+    let endpoint: SocketAddr = card["endpoint"].as_str().unwrap().trim_start_matches("tls/").parse().unwrap();
+    let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    assert!(net::bind(&socket, &endpoint).is_err(), "{endpoint} is free");
 }
 
 #[test]

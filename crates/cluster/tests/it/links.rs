@@ -43,7 +43,9 @@ fn each_node_measures_what_it_reads_from_each_other() {
     let expected = [("n0", "n1"), ("n0", "n2"), ("n1", "n0"), ("n1", "n2"), ("n2", "n0"), ("n2", "n1")];
     assert_eq!(pairs, expected);
     for (_, _, link) in &found {
-        assert_eq!((&link["error"], &link["bytes"]), (&json!(null), &json!(9 << 20)), "{link}");
+        // All of it, but on a busy machine within 5 seconds.
+        let bytes = link["bytes"].as_u64().unwrap();
+        assert!(link["error"].is_null() && (1..=9 << 20).contains(&bytes), "{link}");
         let number = |key: &str| link[key].as_f64().unwrap_or_else(|| panic!("{key} of {link}"));
         assert!(number("latency_us") > 0.0 && number("latency_max_us") >= number("latency_us"), "{link}");
         assert!(number("bytes_per_s") > 0.0 && link["slow"].is_boolean(), "{link}");
@@ -69,6 +71,13 @@ fn connections_of_an_agent_that_is_gone_or_stands_still_have_an_error_and_the_ot
             assert_eq!(link["error"].is_string(), is_lost, "{link}");
             assert_eq!(link["bytes"] == json!(0), is_lost, "{link}");
         }
+        let table = links(&bed, &[]).output().unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&table.stdout).lines().count(),
+            7,
+            "a line for each: {}",
+            said(&table)
+        );
         assert!(said(&output).contains("4 of 6 connections failed"), "{}", said(&output));
         assert!(!is_anything_left(&bed));
     }
@@ -104,6 +113,7 @@ fn a_measurement_that_is_interrupted_or_late_leaves_nothing_and_a_killed_one_not
     let late = links(&bed, &["--timeout", "0.5"]).output().unwrap();
     assert!(!late.status.success() && said(&late).contains("TimedOut"), "{}", said(&late));
     assert!(said(&late).contains("did not measure it"), "{}", said(&late));
+    assert_eq!(String::from_utf8_lossy(&late.stdout).lines().count(), 3, "a line for each: {}", said(&late));
     assert!(!is_anything_left(&bed));
     let mut killed = Process::start(&mut links(&bed, &[]));
     until("it has asked", asks);
@@ -115,6 +125,10 @@ fn a_measurement_that_is_interrupted_or_late_leaves_nothing_and_a_killed_one_not
 
 #[test]
 fn what_cannot_be_measured_is_refused() {
+    let bed = Bed::new(1);
+    let alone = links(&bed, &[]).output().unwrap();
+    assert_eq!(alone.status.code(), Some(2), "{}", said(&alone));
+    bed.stop();
     let bed = Bed::bare(1);
     let none = links(&bed, &[]).output().unwrap();
     assert_eq!(none.status.code(), Some(7), "{}", said(&none));
