@@ -44,7 +44,7 @@ const POLL: Duration = Duration::from_millis(100);
 const SAID_EVERY: Duration = Duration::from_secs(5);
 /// A request that is missing in checks so far apart was removed.
 const GONE: Duration = Duration::from_secs(5);
-/// An agent that has not written its status for so long stands still.
+/// An agent that has not written its status for so long is gone or stands still.
 const STILL: Duration = Duration::from_secs(15);
 /// The last results are written so often, so far apart, if the folder cannot be written.
 const WRITES_MAX: u32 = 10;
@@ -387,14 +387,14 @@ fn wait_for(
 struct Lives(BTreeMap<String, (Option<SystemTime>, Instant)>);
 
 impl Lives {
-    /// Whether the agent of a node is there, and has written its status within [`STILL`].
+    /// Whether the agent of a node has written its status within [`STILL`].
     fn look(&mut self, at: &Rendezvous, node: &str) -> bool {
         let (written, now) = (at.status_written(node), Instant::now());
         let seen = self.0.entry(node.to_string()).or_insert((written, now));
         if seen.0 != written {
             *seen = (written, now);
         }
-        !at.is_gone(node) && now - seen.1 < STILL
+        now - seen.1 < STILL
     }
 }
 

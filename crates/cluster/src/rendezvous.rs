@@ -349,11 +349,6 @@ impl Rendezvous {
         nodes
     }
 
-    /// Whether a node has no agent, as far as the folder and this host say.
-    pub fn is_gone(&self, node: &str) -> bool {
-        self.card(node).is_ok_and(|card| card.is_none_or(|card| has_gone(&card)))
-    }
-
     /// Whether the agent of a node may be at work, as far as the folder says.
     pub fn may_live(&self, node: &str) -> bool {
         match (self.card(node), self.status_age(node)) {
