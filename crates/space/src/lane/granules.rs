@@ -82,8 +82,9 @@ pub(crate) enum Place {
     Anywhere,
 }
 
-/// A run of free granules of pool `pool`, or None if there is none so long. First fit from the start of the pool:
-/// what was used before comes first, because its pages are there. Waits `timeout` for the lock of the granule table.
+/// A run of free granules of pool `pool`, or None if there is none so long. Of the shortest free stretch that it fits
+/// in, so that short runs leave the long stretches whole, and of the first of those: what was used before comes first,
+/// because its pages are there. Waits `timeout` for the lock of the granule table.
 pub(crate) fn allocate(
     space: &Attachment,
     owner: Owner,
@@ -110,21 +111,27 @@ pub(crate) fn allocate(
     })
 }
 
-/// The first of `wanted` free granules that begin at a multiple of `step` from the start of the pool.
+/// The first of `wanted` free granules that begin at a multiple of `step` from the start of the pool, in the shortest
+/// stretch of free granules that has them.
 fn find_free(space: &Attachment, pool: Range<usize>, wanted: usize, step: usize) -> Option<usize> {
-    let mut free = 0;
+    let fits = |stretch: Range<usize>| {
+        let first = pool.start + (stretch.start - pool.start).next_multiple_of(step);
+        (first + wanted <= stretch.end).then_some((stretch.len(), first))
+    };
+    let shorter = |one: Option<(usize, usize)>, other| one.into_iter().chain(other).min();
+    let (mut best, mut free) = (None, 0);
     for run in space.control.runs(pool.clone()) {
-        let is_free = run.state == GranuleState::Free;
-        // A run may begin here, or go on.
-        free = match is_free {
-            true if free > 0 || (run.first - pool.start) % step == 0 => free + 1,
-            _ => 0,
-        };
-        if free == wanted {
-            return Some(run.first + 1 - wanted);
+        if run.state == GranuleState::Free {
+            free += 1;
+            continue;
+        }
+        best = shorter(best, fits(run.first - free..run.first));
+        free = 0;
+        if best.is_some_and(|(length, _)| length == wanted) {
+            break;
         }
     }
-    None
+    shorter(best, fits(pool.end - free..pool.end)).map(|(_, first)| first)
 }
 
 /// A spare is a convenience: it must not take the last free space from a rank that has real data.
@@ -132,4 +139,55 @@ fn leaves_free_space(space: &Attachment, wanted: usize) -> bool {
     let runs = space.control.runs(space.pools[0].clone());
     let free = runs.filter(|run| run.state == GranuleState::Free).count();
     free >= wanted * 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::open::create::attached;
+    use crate::{OpenOptions, Writer};
+    use forebay_tier::TierKind;
+
+    /// The shortest.
+    const GRANULE: u64 = 256 << 10;
+
+    /// Runs of two lengths in one pool: one granule goes where only one is free, and leaves place for two elsewhere.
+    #[test]
+    fn a_short_run_fills_a_gap_before_it_breaks_a_longer_stretch() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/space", root.path().display());
+        let options = OpenOptions {
+            tier: Some(TierKind::Dram),
+            quota_bytes: Some(16 * GRANULE),
+            segment_bytes: Some(GRANULE),
+            ..OpenOptions::default()
+        };
+        let writer = Writer::open(&name, &options).unwrap();
+        let space = attached(&name);
+        assert_eq!(space.superblock.granule_bytes, GRANULE);
+        let owner = Owner { lane: LaneId { incarnation: 9, rank: 0 }, slot: None };
+        let take = |granules: u64, place| {
+            let bytes = granules * GRANULE;
+            let range = allocate(&space, owner, 0, bytes, place, LOCK_TIMEOUT).unwrap()?;
+            Some((range.start / GRANULE) as usize)
+        };
+        let all: Vec<usize> = std::iter::from_fn(|| take(1, Place::Aligned)).collect();
+        let [a, b, c, ..] = all[..] else { panic!("{all:?}") };
+        assert_eq!((b, c), (a + 1, a + 2), "the first is taken first");
+        let last = *all.last().unwrap();
+        // A stretch of three, a gap of one behind it, and one of two at the end of the pool.
+        let gap = all[all.len() / 2];
+        for index in [a, b, c, gap, last - 1, last] {
+            free_run(&space, index);
+        }
+        assert_eq!(take(1, Place::Aligned), Some(gap), "the shortest stretch, though others come before it");
+        let two = take(2, Place::Anywhere).unwrap();
+        assert_eq!(two, last - 1, "and so for two");
+        assert_eq!(take(2, Place::Anywhere).map(|first| [a, b].contains(&first)), Some(true));
+        assert_eq!(take(2, Place::Anywhere), None, "one is left");
+        assert_eq!(take(1, Place::Spare), None, "which is no spare");
+        assert!(take(1, Place::Aligned).is_some());
+        assert_eq!(take(1, Place::Anywhere), None);
+        drop(writer);
+    }
 }

@@ -60,6 +60,14 @@ pub(crate) struct LaneSpace {
     pub gate: Gate,
 }
 
+/// Granules that are left in the first pool.
+#[derive(Clone, Copy, Default)]
+struct Left {
+    free: u64,
+    /// The longest stretch of them.
+    longest: u64,
+}
+
 impl LaneSpace {
     /// For a producer that has just joined. Prepares the first segment before it returns, so that the first step meets
     /// no page that was never touched. `grows`: see there. Errors: [`Kind::TierFull`].
@@ -182,23 +190,36 @@ impl LaneSpace {
         let control = &space.control;
         let total = space.pools[0].len() as u64;
         let is_lowest = self.may_go(version) >= version && control.complete() == version;
-        let stuck = is_lowest && self.not_held_from(version).is_some_and(|left| left < granules);
-        if granules <= total && !stuck {
+        let left = if is_lowest { self.not_held_from(version) } else { None };
+        let left = left.filter(|left| left.longest < granules);
+        if granules <= total && left.is_none() {
             return Ok(());
         }
         // What a rank holds that died goes when the group starts again.
         check_group(&self.member)?;
         let bytes = |granules: u64| crate::format_bytes(granules * space.superblock.granule_bytes);
-        Err(Error::new(
-            Kind::VersionTooLarge,
-            format!("version {version} of space {} exceeds the quota minus the previous version", space.name),
-        )
-        .with("quota", bytes(total))
-        .with("has", bytes(self.used_granules()))
-        .with("wanted_more", bytes(granules))
-        .with("rank", self.member.rank)
-        .with("ranks", self.member.size)
-        .hint("create the space with a quota of two versions or more, or put less per version"))
+        let left = left.unwrap_or_default();
+        let (what, hint) = if left.free < granules {
+            (
+                "exceeds the quota minus the previous version",
+                "create the space with a quota of two versions or more, or put less per version",
+            )
+        } else {
+            (
+                "needs more contiguous space than is free",
+                "create the space with a larger quota, or with segments longer than the largest object (segment_bytes)",
+            )
+        };
+        let text = format!("version {version} of space {} {what}", space.name);
+        Err(Error::new(Kind::VersionTooLarge, text)
+            .with("quota", bytes(total))
+            .with("has", bytes(self.used_granules()))
+            .with("wanted_more", bytes(granules))
+            .with("free", bytes(left.free))
+            .with("free_contiguous", bytes(left.longest))
+            .with("rank", self.member.rank)
+            .with("ranks", self.member.size)
+            .hint(hint))
     }
 
     /// The version below which everything has gone or may go as soon as space is wanted.
@@ -213,16 +234,16 @@ impl LaneSpace {
         }
     }
 
-    /// The longest run of granules of the first pool that no segment of `version` or a later one takes, nor the last
-    /// one of this lane, which stays until the next is begun; None where one is left that may go: of an earlier
-    /// version, or of producers that are gone.
-    fn not_held_from(&self, version: u64) -> Option<u64> {
+    /// The granules of the first pool that no segment of `version` or a later one takes, nor the last one of this lane,
+    /// which stays until the next is begun; None where a segment is left that may go: of an earlier version, or of
+    /// producers that are gone.
+    fn not_held_from(&self, version: u64) -> Option<Left> {
         let control = &self.space().control;
         let granule = self.space().superblock.granule_bytes;
         let own_last = self.ledger().last_offset();
-        let (mut longest, mut free) = (0, 0);
+        let (mut left, mut stretch) = (Left::default(), 0);
         for run in control.runs(self.space().pools[0].clone()) {
-            free = match run.state {
+            stretch = match run.state {
                 GranuleState::Segment { lane, .. } => {
                     let stays = lane.incarnation == self.lane.incarnation;
                     let is_own_last = own_last == Some(run.first as u64 * granule);
@@ -231,11 +252,14 @@ impl LaneSpace {
                     }
                     0
                 }
-                _ => free + run.granules as u64,
+                _ => {
+                    left.free += run.granules as u64;
+                    stretch + run.granules as u64
+                }
             };
-            longest = free.max(longest);
+            left.longest = stretch.max(left.longest);
         }
-        Some(longest)
+        Some(left)
     }
 
     /// One attempt at a segment of at least `bytes_min`; one that is not prepared becomes an ordinary one.
