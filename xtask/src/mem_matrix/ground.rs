@@ -135,12 +135,13 @@ impl Ground {
     pub fn package(&self, name: &str) -> Found {
         self.once(name, || {
             let python = self.environment.join("bin/python");
-            let has = |name: &str| {
+            // The programs use NumPy, too, which not all packages bring.
+            let has = || {
                 let mut import = Command::new(&python);
-                import.args(["-c", &format!("import {name}")]);
+                import.args(["-c", &format!("import {name}, numpy")]);
                 output(import)
             };
-            if has(name).is_ok() {
+            if has().is_ok() {
                 return Ok(python);
             }
             if std::env::var_os("NO_INSTALL").is_some() {
@@ -153,8 +154,8 @@ impl Ground {
                 output(make)?;
             }
             let mut pip = Command::new(&python);
-            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", name]);
-            output(pip).and_then(|_| has(name)).map(|_| python)
+            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", name, "numpy"]);
+            output(pip).and_then(|_| has()).map(|_| python)
         })
     }
 }
