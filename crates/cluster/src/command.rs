@@ -7,6 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -282,6 +283,20 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
     }
 }
 
+/// Prints a result. A reader that has gone wants no more of it.
+///
+/// # Errors
+/// [`Kind::Io`].
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::io("could not write to standard output", e))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Starts the agent of this node as a process of its own. `is_over`: a signal came.
 fn run_start(start: &Start, is_over: &AtomicBool) -> Result<()> {
     let options = start.options(None, &environment::process)?;
@@ -314,7 +329,7 @@ fn run_start(start: &Start, is_over: &AtomicBool) -> Result<()> {
         let _ = child.kill();
         let _ = child.wait();
     })?;
-    println!("{}", at.card(&options.node)?.map(|card| card.endpoint).unwrap_or_default());
+    print(&format!("{}\n", at.card(&options.node)?.map(|card| card.endpoint).unwrap_or_default()))?;
     if !start.foreground {
         return Ok(());
     }
@@ -429,8 +444,8 @@ fn run_launch(start: &Start, template: &Template, is_over: &AtomicBool) -> Resul
     }
     let mut cards: Vec<Card> = nodes.iter().filter_map(|node| at.card(node).ok()?).collect();
     cards.sort_by(|a, b| a.node.cmp(&b.node));
-    cards.iter().for_each(|card| println!("{}  {}", card.node, card.endpoint));
-    Ok(())
+    let lines = cards.iter().map(|card| format!("{}  {}\n", card.node, card.endpoint));
+    print(&lines.collect::<String>())
 }
 
 /// Waits until the agents of all nodes are connected.
@@ -542,12 +557,12 @@ fn run_status(arguments: &At) -> Result<()> {
         });
         let nodes: Vec<_> = nodes.collect();
         let document = serde_json::json!({ "schema": "forebay.agents/1", "job": at.job(), "nodes": nodes });
-        println!("{document}");
-        return Ok(());
+        return print(&format!("{document}\n"));
     }
+    let mut text = String::new();
     for (node, status, age) in all {
         let Some(status) = status else {
-            println!("{node}  waiting for the other agents");
+            text += &format!("{node}  waiting for the other agents\n");
             continue;
         };
         let late = age.filter(|age| *age > Duration::from_secs(5));
@@ -556,17 +571,18 @@ fn run_status(arguments: &At) -> Result<()> {
             true => String::new(),
             false => format!("  lost: {}", status.missing.join(", ")),
         };
-        println!("{node}  {}  pid {}{late}{missing}", status.state, status.pid);
+        text += &format!("{node}  {}  pid {}{late}{missing}\n", status.state, status.pid);
         for mirror in &status.mirrors {
             let bytes = forebay_space::format_bytes(mirror.bytes);
-            println!(
-                "  {} from {}: {}, {} versions, {bytes}",
+            text += &format!(
+                "  {} from {}: {}, {} versions, {bytes}\n",
                 mirror.space, mirror.from, mirror.state, mirror.versions
             );
         }
-        status.served.iter().for_each(|served| println!("  {} to {}", served.space, served.to));
+        let served = status.served.iter().map(|served| format!("  {} to {}\n", served.space, served.to));
+        text.extend(served);
     }
-    Ok(())
+    print(&text)
 }
 
 fn run_stop(stop: &Stop) -> Result<()> {

@@ -152,6 +152,19 @@ pub enum Outgoing {
     Payload(ZBytes),
 }
 
+/// The text of an error without the places in the source of a library, ` at FILE.rs:LINE.`.
+fn without_places(text: &str) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    for word in text.split_whitespace() {
+        if !word.contains(".rs:") {
+            words.push(word);
+        } else if words.last() == Some(&"at") {
+            words.pop();
+        }
+    }
+    words.join(" ")
+}
+
 /// At most so many requests are worked on at a time; one more is refused, and asked again by its sender.
 const REQUESTS_MAX: usize = 512;
 
@@ -162,7 +175,8 @@ impl Link {
     /// [`Kind::NotPossibleHere`]: the endpoint cannot be listened at.
     pub fn open(connecting: &Connecting<'_>, answering: Arc<dyn Answering>) -> Result<Link> {
         let failed = |e: zenoh::Error| {
-            Error::new(Kind::NotPossibleHere, format!("the agent cannot connect: {e}"))
+            let reason = without_places(&e.to_string());
+            Error::new(Kind::NotPossibleHere, format!("the agent cannot listen or connect: {reason}"))
                 .with("node", connecting.node)
                 .with("endpoint", connecting.endpoint)
                 .hint("set another address or port with --listen tls/ADDRESS:PORT")
@@ -481,6 +495,14 @@ fn configuration(connecting: &Connecting<'_>) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_name_no_source_of_a_library() {
+        let text =
+            "no listener [Address in use (os error 98)] at /x/z-1.2/src/tcp.rs:321. - Caused by it";
+        assert_eq!(without_places(text), "no listener [Address in use (os error 98)] - Caused by it");
+        assert_eq!(without_places("as at first"), "as at first");
+    }
 
     #[test]
     fn other_bytes_than_were_sent_are_damaged() {

@@ -22,6 +22,7 @@ use serde_json::json;
 use uuid::Uuid;
 use zenoh::bytes::ZBytes;
 
+use crate::command;
 use crate::link::Link;
 use crate::message::{Ask, PART_BYTES_MAX};
 use crate::pull::{Pull, What};
@@ -149,7 +150,9 @@ impl Measuring {
 
 /// What is wanted now.
 fn wanted(at: &Rendezvous) -> Option<Wanted> {
-    at.has(LINKS_FILE).then(|| serde_json::from_str(&at.read(LINKS_FILE).ok()?).ok())?
+    let wanted: Option<Wanted> =
+        at.has(LINKS_FILE).then(|| serde_json::from_str(&at.read(LINKS_FILE).ok()?).ok())?;
+    wanted.filter(|wanted| wanted.bytes >= BYTES_MIN)
 }
 
 /// Whether another command has asked meanwhile. Network file systems have gaps: what is missing says nothing.
@@ -306,7 +309,7 @@ pub fn run(
     let links = all_links(&at, found);
     let is_printed = waited.as_ref().map_or_else(|error| error.kind() == Kind::TimedOut, |()| true);
     if is_printed {
-        print(&at, &links, is_json);
+        print(&at, &links, is_json)?;
     }
     waited?;
     match links.iter().filter(|link| link.error.is_some()).count() {
@@ -414,7 +417,7 @@ fn all_links(at: &Rendezvous, mut found: Found) -> Vec<Measurement> {
     links
 }
 
-fn print(at: &Rendezvous, links: &[Measurement], is_json: bool) {
+fn print(at: &Rendezvous, links: &[Measurement], is_json: bool) -> Result<()> {
     let quartiles = quartiles(links);
     if is_json {
         let links: Vec<_> = links
@@ -425,14 +428,15 @@ fn print(at: &Rendezvous, links: &[Measurement], is_json: bool) {
                 value
             })
             .collect();
-        println!("{}", json!({ "schema": "forebay.links/1", "job": at.job(), "links": links }));
-        return;
+        let document = json!({ "schema": "forebay.links/1", "job": at.job(), "links": links });
+        return command::print(&format!("{document}\n"));
     }
     let wide = |head: &str, of: fn(&Measurement) -> &String| {
         links.iter().map(|link| of(link).len()).chain([head.len()]).max().unwrap_or(0)
     };
     let (from, to) = (wide("FROM", |link| &link.from), wide("TO", |link| &link.to));
-    println!("{:<from$}  {:<to$}  {:>10}  {:>10}  {:>12}", "FROM", "TO", "LATENCY", "MAX", "BANDWIDTH");
+    let mut text =
+        format!("{:<from$}  {:<to$}  {:>10}  {:>10}  {:>12}\n", "FROM", "TO", "LATENCY", "MAX", "BANDWIDTH");
     for link in links {
         let time = |us: Option<f64>| us.map_or(String::from("-"), |us| format!("{us:.0} µs"));
         let rate = |rate: Option<f64>| {
@@ -443,8 +447,8 @@ fn print(at: &Rendezvous, links: &[Measurement], is_json: bool) {
             None if link.is_slow(quartiles) => "  slow".to_string(),
             None => String::new(),
         };
-        println!(
-            "{:<from$}  {:<to$}  {:>10}  {:>10}  {:>12}{note}",
+        text += &format!(
+            "{:<from$}  {:<to$}  {:>10}  {:>10}  {:>12}{note}\n",
             link.from,
             link.to,
             time(link.latency_us),
@@ -452,11 +456,25 @@ fn print(at: &Rendezvous, links: &[Measurement], is_json: bool) {
             rate(link.bytes_per_s),
         );
     }
+    command::print(&text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rendezvous::Job;
+
+    #[test]
+    fn a_request_for_less_than_the_command_asks_is_none() {
+        let above = tempfile::tempdir().unwrap();
+        let job = Job::new("j", &["n0".to_string(), "n1".to_string()]);
+        let at = Rendezvous::make(&above.path().join("job"), &job).unwrap();
+        let request = |bytes: u64| {
+            at.write(LINKS_FILE, json!({ "id": "x", "bytes": bytes }).to_string().as_bytes()).unwrap();
+            wanted(&at).is_some()
+        };
+        assert_eq!([0, BYTES_MIN - 1, BYTES_MIN, u64::MAX].map(request), [false, false, true, true]);
+    }
 
     fn link(from: &str, latency_us: f64, bytes_per_s: f64) -> Measurement {
         Measurement {

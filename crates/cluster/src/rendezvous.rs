@@ -16,8 +16,8 @@
 //! network.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -35,6 +35,8 @@ const STOP_FILE: &str = ".stop";
 /// See [`crate::links`].
 pub const LINKS_FILE: &str = ".links";
 const JOB_FILE: &str = ".job.json";
+/// Longer files are not read: agents write none.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Names of files that are not whole yet begin with this.
 const UNFINISHED: &str = ".unfinished-";
 /// What agents write appears whole within this, also on a file system of the network.
@@ -237,8 +239,7 @@ impl Rendezvous {
     /// # Errors
     /// [`Kind::Io`].
     pub fn read(&self, file: &str) -> Result<String> {
-        let path = self.path.join(file);
-        fs::read_to_string(&path).map_err(|e| Error::io(format!("cannot read {}", path.display()), e))
+        read_text(&self.path.join(file))
     }
 
     /// Puts a file in place, as a whole.
@@ -448,13 +449,27 @@ fn own_folder(path: &Path) -> Result<PathBuf> {
     }
 }
 
+/// The text of a file in the folder of a job, which is no longer than what agents write there.
+fn read_text(path: &Path) -> Result<String> {
+    let failed = |e| Error::io(format!("cannot read {}", path.display()), e);
+    // Opening anything else may wait, and its end may never come.
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(failed(ErrorKind::InvalidInput.into()).hint("it must be a regular file"));
+    }
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    match read.map_err(failed)? as u64 > FILE_BYTES_MAX {
+        true => Err(failed(ErrorKind::FileTooLarge.into()).with("bytes_max", FILE_BYTES_MAX)),
+        false => Ok(text),
+    }
+}
+
 /// The job of a folder that is one of a job.
 fn read_job(path: &Path) -> Result<Job> {
     let file = path.join(JOB_FILE);
     let deadline = Instant::now() + WHOLE_TIMEOUT;
     loop {
-        let text =
-            fs::read_to_string(&file).map_err(|e| Error::io(format!("cannot read {}", file.display()), e))?;
+        let text = read_text(&file)?;
         match serde_json::from_str(&text) {
             Ok(job) => return Ok(job),
             Err(_) if Instant::now() < deadline => std::thread::sleep(POLL),
@@ -523,6 +538,23 @@ pub fn links_file(node: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A file that is not one of an agent takes neither memory nor time.
+    #[test]
+    fn only_files_of_a_limited_length_are_read() {
+        let (_above, at) = folder();
+        at.write("file", b"text").unwrap();
+        assert_eq!(at.read("file").unwrap(), "text");
+        let long = File::create(at.path().join("long")).unwrap();
+        long.set_len(FILE_BYTES_MAX + 1).unwrap();
+        fs::create_dir(at.path().join("directory")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", at.path().join("device")).unwrap();
+        for file in ["long", "directory", "device", "none"] {
+            assert_eq!(at.read(file).unwrap_err().kind(), Kind::Io, "{file}");
+        }
+        long.set_len(FILE_BYTES_MAX).unwrap();
+        assert_eq!(at.read("long").unwrap().len() as u64, FILE_BYTES_MAX);
+    }
 
     fn folder() -> (tempfile::TempDir, Rendezvous) {
         let above = tempfile::tempdir().unwrap();

@@ -136,3 +136,49 @@ fn what_cannot_be_measured_is_refused() {
     command.args(["links", "--bytes", "0", "--rendezvous"]).arg(bed.rendezvous());
     assert_eq!(command.output().unwrap().status.code(), Some(2));
 }
+
+/// A reader that has gone wants no more; what cannot be written is an error.
+#[test]
+fn an_output_that_is_closed_or_full_is_no_crash() {
+    let bed = Bed::new(2);
+    let status = || {
+        let mut command = agent_command();
+        command.args(["status", "--rendezvous"]).arg(bed.rendezvous());
+        command
+    };
+    let closed = || {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        drop(ours);
+        std::os::fd::OwnedFd::from(theirs)
+    };
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for mut command in [links(&bed, &[]), links(&bed, &["--json"]), status()] {
+        let gone = command.stdout(closed()).output().unwrap();
+        assert!(gone.status.success() && gone.stderr.is_empty(), "{}", said(&gone));
+        let failed = command.stdout(full()).output().unwrap();
+        assert!(said(&failed).contains("could not write to standard output"), "{}", said(&failed));
+        assert_eq!(failed.status.code(), Some(6), "{}", said(&failed));
+    }
+    bed.stop();
+}
+
+/// Files that no command has written: nothing is measured, and no agent ends.
+#[test]
+fn a_request_that_no_command_makes_is_none() {
+    let bed = Bed::new(2);
+    let request = bed.rendezvous().join(".links");
+    let started = |node: &str| bed.status(node).map(|status| status["pid"].clone());
+    let before = started("n0");
+    for text in ["{\"id\":\"x\",\"bytes\":0}", "{\"id\":", "\0\u{1}"] {
+        std::fs::write(&request, text).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+    }
+    std::fs::File::create(&request).unwrap().set_len(1 << 40).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert!(before.is_some() && started("n0") == before);
+    assert!(!bed.rendezvous().join("n0.links").exists() && !bed.rendezvous().join("n1.links").exists());
+    // The next one takes its place.
+    assert!(links(&bed, &[]).output().unwrap().status.success());
+    assert!(!is_anything_left(&bed));
+    bed.stop();
+}
