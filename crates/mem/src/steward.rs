@@ -46,7 +46,7 @@ fn keep(place: &'static Place) {
     let (mut before, mut quiet) = ((0, 0), 0);
     loop {
         std::thread::sleep(if quiet > IDLE { SLICE * IDLE } else { SLICE });
-        let seen = window.statistics();
+        let seen = window.statistics_within(SLICE);
         place.end_where_a_write_failed();
         let there = seen.resident_bytes + window.beside();
         let now = (seen.faults, seen.evicted_bytes);
@@ -60,7 +60,9 @@ fn keep(place: &'static Place) {
             window.set_budget(target);
         }
         if target < claim {
-            member.shrink(target.max(window.statistics().resident_bytes + window.beside()).min(claim));
+            member.shrink(
+                target.max(window.statistics_within(SLICE).resident_bytes + window.beside()).min(claim),
+            );
         }
         place.say();
     }

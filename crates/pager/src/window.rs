@@ -30,6 +30,7 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use forebay_tier::process::ForkMark;
@@ -495,6 +496,12 @@ impl Window {
 
     /// What it is and has done.
     pub fn statistics(&self) -> WindowStatistics {
+        self.statistics_within(Duration::ZERO)
+    }
+
+    /// What it is and has done. What is there may be `ago` old: counting takes milliseconds where the window is large.
+    #[doc(hidden)]
+    pub fn statistics_within(&self, ago: Duration) -> WindowStatistics {
         let mut found = WindowStatistics {
             engine: self.chosen,
             why: self.why,
@@ -514,7 +521,7 @@ impl Window {
                 let (evicted, written) = kernel.gone();
                 found.faults = window::faults().0 - self.faults_before;
                 (found.evicted_bytes, found.written_bytes) = (evicted, written);
-                found.resident_bytes = kernel.resident();
+                found.resident_bytes = kernel.resident(ago);
                 found.read_bytes = evicted + found.resident_bytes;
                 found.resident_peak = kernel.peak();
             }

@@ -20,7 +20,9 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
 use std::sync::Arc;
+use std::time::Duration;
 
+use forebay_tier::clock;
 use forebay_tier::window::{self, Expect, FileWindow};
 
 use super::crew::Crew;
@@ -60,6 +62,9 @@ const SLEEP_MS: Range<u32> = 1..20;
 /// Rounds of the thread after which it counts instead of estimating.
 const ROUNDS_ESTIMATED: u32 = 500;
 
+/// What others counted serves for so long: counting looks at every page of the file, also at those that have left.
+const COUNT_SERVES: Duration = Duration::from_millis(SLEEP_MS.end as u64);
+
 const PAGE: u64 = 4096;
 
 /// ENOSPC.
@@ -87,6 +92,7 @@ struct Shared {
     /// Bytes that are there, as far as is known; below 0 for a moment where drops were counted before arrivals.
     resident: AtomicU64,
     peak: AtomicU64,
+    counted: Counted,
     dropped: AtomicU64,
     written: AtomicU64,
     /// What a write failed with since the last flush; 0: none did.
@@ -94,6 +100,18 @@ struct Shared {
     /// What the first write failed with that ever did; 0: none did.
     failed: AtomicI32,
     stop: forebay_tier::host::atomic::AtomicU32,
+}
+
+/// The last count of what is there. Words of their own, because a process may be forked at any time: they need not be
+/// of one count.
+#[derive(Default)]
+struct Counted {
+    /// When it ended, by the monotonic clock; 0: never.
+    at_ns: AtomicU64,
+    /// How long it took.
+    cost_ns: AtomicU64,
+    /// Page faults of the process when it began.
+    faults: AtomicU64,
 }
 
 /// Which parts of a window were never sent away, and so need no reading ahead.
@@ -148,6 +166,12 @@ impl Fresh {
             }
         }
     }
+}
+
+/// Page faults of this process.
+fn all_faults() -> u64 {
+    let (read, others) = window::faults();
+    read + others
 }
 
 impl Kernel {
@@ -241,8 +265,18 @@ impl Kernel {
         Some(self.shared.failed.load(Acquire)).filter(|errno| *errno != 0)
     }
 
-    pub(crate) fn resident(&self) -> u64 {
-        self.shared.count()
+    /// What is there, as it was counted at most so long ago.
+    pub(crate) fn resident(&self, ago: Duration) -> u64 {
+        match self.shared.is_counted(ago) {
+            true => self.shared.resident.load(Relaxed),
+            false => self.shared.count(),
+        }
+    }
+
+    /// What is there, and the budget.
+    pub(crate) fn level(&self) -> (u64, u64) {
+        let budget = self.budget();
+        (self.shared.count_above(budget), budget)
     }
 
     pub(crate) fn peak(&self) -> u64 {
@@ -284,6 +318,7 @@ impl Shared {
             fresh,
             resident: AtomicU64::new(0),
             peak: AtomicU64::new(0),
+            counted: Counted::default(),
             dropped: AtomicU64::new(0),
             written: AtomicU64::new(0),
             errno: AtomicI32::new(0),
@@ -294,11 +329,33 @@ impl Shared {
 
     /// Counts what is there.
     fn count(&self) -> u64 {
+        let (began, faults) = (clock::now_ns(), all_faults());
         let all = 0..self.map.bytes();
         let bytes = self.map.cached_pages(&all).map_or(self.resident.load(Relaxed), |pages| pages * PAGE);
         self.resident.store(bytes, Relaxed);
         self.peak.fetch_max(bytes, Relaxed);
+        let now = clock::now_ns();
+        self.counted.faults.store(faults, Relaxed);
+        self.counted.cost_ns.store(now - began, Relaxed);
+        self.counted.at_ns.store(now, Relaxed);
         bytes
+    }
+
+    /// Whether what is there was counted at most so long ago.
+    fn is_counted(&self, ago: Duration) -> bool {
+        let at = self.counted.at_ns.load(Relaxed);
+        at != 0 && u128::from(clock::now_ns().saturating_sub(at)) < ago.as_nanos()
+    }
+
+    /// What is there: by the last count, with a page for each fault since, unless that is more than `most`, and counted
+    /// then. What is stored comes so; what is read ahead comes without faults, but no faster than the disk is.
+    fn count_above(&self, most: u64) -> u64 {
+        let came = all_faults().saturating_sub(self.counted.faults.load(Relaxed)) * PAGE;
+        let there = self.resident.load(Relaxed).saturating_add(came);
+        match there <= most && self.is_counted(COUNT_SERVES) {
+            true => there,
+            false => self.count(),
+        }
     }
 
     fn steer(&self) {
@@ -327,11 +384,10 @@ impl Shared {
             }
             let left = budget.saturating_sub(self.resident.load(Relaxed));
             let milliseconds = (left / (RATE_MAX / 1000)) as u32;
-            forebay_tier::wait::wait(
-                &self.stop,
-                0,
-                std::time::Duration::from_millis(u64::from(milliseconds.clamp(SLEEP_MS.start, SLEEP_MS.end))),
-            );
+            let sleep = Duration::from_millis(u64::from(milliseconds.clamp(SLEEP_MS.start, SLEEP_MS.end)));
+            // Counting has no more than half of a processor.
+            let cost = Duration::from_nanos(self.counted.cost_ns.load(Relaxed));
+            forebay_tier::wait::wait(&self.stop, 0, sleep.max(cost.min(COUNT_SERVES)));
         }
     }
 
@@ -341,7 +397,7 @@ impl Shared {
         while self.stop.load(Acquire) == 0 {
             let (now, budget) = (window::faults(), self.budget.load(Relaxed));
             let most = budget + (budget / 2).clamp(BRAKE_ABOVE / 8, BRAKE_ABOVE);
-            let there = if now == faults { 0 } else { self.count() };
+            let there = if now == faults { 0 } else { self.count_above(most) };
             faults = now;
             if there > most {
                 match self.map.hold_faults() {
@@ -353,7 +409,7 @@ impl Shared {
             }
             let milliseconds = most.saturating_sub(there) / (RATE_MAX / 1000);
             let sleep = milliseconds.clamp(u64::from(SLEEP_MS.start), u64::from(SLEEP_MS.end));
-            forebay_tier::wait::wait(&self.stop, 0, std::time::Duration::from_millis(sleep));
+            forebay_tier::wait::wait(&self.stop, 0, Duration::from_millis(sleep));
         }
     }
 

@@ -90,7 +90,7 @@ impl Window {
     /// What is there now, and the budget.
     pub fn level(&self) -> (u64, u64) {
         match &self.engine {
-            Engine::Kernel(kernel) => (kernel.resident(), kernel.budget()),
+            Engine::Kernel(kernel) => kernel.level(),
             _ => (self.statistics().resident_bytes, self.options.budget),
         }
     }
