@@ -498,8 +498,7 @@ mod tests {
 
     #[test]
     fn errors_name_no_source_of_a_library() {
-        let text =
-            "no listener [Address in use (os error 98)] at /x/z-1.2/src/tcp.rs:321. - Caused by it";
+        let text = "no listener [Address in use (os error 98)] at /x/z-1.2/src/tcp.rs:321. - Caused by it";
         assert_eq!(without_places(text), "no listener [Address in use (os error 98)] - Caused by it");
         assert_eq!(without_places("as at first"), "as at first");
     }

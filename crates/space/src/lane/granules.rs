@@ -23,6 +23,10 @@ pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(50);
 /// The allocation lock is held for microseconds; a holder that is stopped for longer is worth an error.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Behind the first place that fits so many runs and free granules are compared with it: more would take longer than
+/// the copy of a short segment, and a pool that has them is not short of space.
+const RUNS_COMPARED: usize = 512;
+
 /// Who a run of granules belongs to.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
@@ -84,7 +88,8 @@ pub(crate) enum Place {
 
 /// A run of free granules of pool `pool`, or None if there is none so long. Of the shortest free stretch that it fits
 /// in, so that short runs leave the long stretches whole, and of the first of those: what was used before comes first,
-/// because its pages are there. Waits `timeout` for the lock of the granule table.
+/// because its pages are there. In a large pool only stretches near the first one are compared. Waits `timeout` for the
+/// lock of the granule table.
 pub(crate) fn allocate(
     space: &Attachment,
     owner: Owner,
@@ -112,26 +117,30 @@ pub(crate) fn allocate(
 }
 
 /// The first of `wanted` free granules that begin at a multiple of `step` from the start of the pool, in the shortest
-/// stretch of free granules that has them.
+/// stretch of free granules that has them, among those that are near the first one.
 fn find_free(space: &Attachment, pool: Range<usize>, wanted: usize, step: usize) -> Option<usize> {
     let fits = |stretch: Range<usize>| {
         let first = pool.start + (stretch.start - pool.start).next_multiple_of(step);
         (first + wanted <= stretch.end).then_some((stretch.len(), first))
     };
     let shorter = |one: Option<(usize, usize)>, other| one.into_iter().chain(other).min();
-    let (mut best, mut free) = (None, 0);
+    let (mut best, mut free, mut end, mut passed) = (None, 0, pool.start, 0);
     for run in space.control.runs(pool.clone()) {
+        end = run.first + run.granules;
         if run.state == GranuleState::Free {
             free += 1;
-            continue;
+        } else {
+            best = shorter(best, fits(run.first - free..run.first));
+            free = 0;
         }
-        best = shorter(best, fits(run.first - free..run.first));
-        free = 0;
-        if best.is_some_and(|(length, _)| length == wanted) {
+        // A stretch of twice the length has a place, wherever it begins.
+        let is_found = best.is_some() || free >= 2 * wanted;
+        passed += usize::from(is_found);
+        if passed > RUNS_COMPARED || best.is_some_and(|(length, _)| length == wanted) {
             break;
         }
     }
-    shorter(best, fits(pool.end - free..pool.end)).map(|(_, first)| first)
+    shorter(best, fits(end - free..end)).map(|(_, first)| first)
 }
 
 /// A spare is a convenience: it must not take the last free space from a rank that has real data.
