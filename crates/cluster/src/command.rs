@@ -7,7 +7,6 @@
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -283,20 +282,6 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
     }
 }
 
-/// Prints a result. A reader that has gone wants no more of it.
-///
-/// # Errors
-/// [`Kind::Io`].
-pub(crate) fn print(text: &str) -> Result<()> {
-    let mut out = std::io::stdout();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::io("could not write to standard output", e))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Starts the agent of this node as a process of its own. `is_over`: a signal came.
 fn run_start(start: &Start, is_over: &AtomicBool) -> Result<()> {
     let options = start.options(None, &environment::process)?;
@@ -329,7 +314,7 @@ fn run_start(start: &Start, is_over: &AtomicBool) -> Result<()> {
         let _ = child.kill();
         let _ = child.wait();
     })?;
-    print(&format!("{}\n", at.card(&options.node)?.map(|card| card.endpoint).unwrap_or_default()))?;
+    crate::print(&format!("{}\n", at.card(&options.node)?.map(|card| card.endpoint).unwrap_or_default()))?;
     if !start.foreground {
         return Ok(());
     }
@@ -445,7 +430,7 @@ fn run_launch(start: &Start, template: &Template, is_over: &AtomicBool) -> Resul
     let mut cards: Vec<Card> = nodes.iter().filter_map(|node| at.card(node).ok()?).collect();
     cards.sort_by(|a, b| a.node.cmp(&b.node));
     let lines = cards.iter().map(|card| format!("{}  {}\n", card.node, card.endpoint));
-    print(&lines.collect::<String>())
+    crate::print(&lines.collect::<String>())
 }
 
 /// Waits until the agents of all nodes are connected.
@@ -557,7 +542,7 @@ fn run_status(arguments: &At) -> Result<()> {
         });
         let nodes: Vec<_> = nodes.collect();
         let document = serde_json::json!({ "schema": "forebay.agents/1", "job": at.job(), "nodes": nodes });
-        return print(&format!("{document}\n"));
+        return crate::print(&format!("{document}\n"));
     }
     let mut text = String::new();
     for (node, status, age) in all {
@@ -582,7 +567,7 @@ fn run_status(arguments: &At) -> Result<()> {
         let served = status.served.iter().map(|served| format!("  {} to {}\n", served.space, served.to));
         text.extend(served);
     }
-    print(&text)
+    crate::print(&text)
 }
 
 fn run_stop(stop: &Stop) -> Result<()> {

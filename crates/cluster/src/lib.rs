@@ -25,6 +25,21 @@ macro_rules! say {
     }};
 }
 
+/// Prints a result. A reader that has gone wants no more of it.
+///
+/// # Errors
+/// [`forebay_space::Kind::Io`].
+fn print(text: &str) -> forebay_space::Result<()> {
+    use std::io::{ErrorKind, Write};
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(forebay_space::Error::io("could not write to standard output", e))
+        }
+        _ => Ok(()),
+    }
+}
+
 mod agent;
 mod authority;
 mod command;

@@ -22,7 +22,6 @@ use serde_json::json;
 use uuid::Uuid;
 use zenoh::bytes::ZBytes;
 
-use crate::command;
 use crate::link::Link;
 use crate::message::{Ask, PART_BYTES_MAX};
 use crate::pull::{Pull, What};
@@ -429,7 +428,7 @@ fn print(at: &Rendezvous, links: &[Measurement], is_json: bool) -> Result<()> {
             })
             .collect();
         let document = json!({ "schema": "forebay.links/1", "job": at.job(), "links": links });
-        return command::print(&format!("{document}\n"));
+        return crate::print(&format!("{document}\n"));
     }
     let wide = |head: &str, of: fn(&Measurement) -> &String| {
         links.iter().map(|link| of(link).len()).chain([head.len()]).max().unwrap_or(0)
@@ -456,7 +455,7 @@ fn print(at: &Rendezvous, links: &[Measurement], is_json: bool) -> Result<()> {
             rate(link.bytes_per_s),
         );
     }
-    command::print(&text)
+    crate::print(&text)
 }
 
 #[cfg(test)]

@@ -161,24 +161,3 @@ fn an_output_that_is_closed_or_full_is_no_crash() {
     }
     bed.stop();
 }
-
-/// Files that no command has written: nothing is measured, and no agent ends.
-#[test]
-fn a_request_that_no_command_makes_is_none() {
-    let bed = Bed::new(2);
-    let request = bed.rendezvous().join(".links");
-    let started = |node: &str| bed.status(node).map(|status| status["pid"].clone());
-    let before = started("n0");
-    for text in ["{\"id\":\"x\",\"bytes\":0}", "{\"id\":", "\0\u{1}"] {
-        std::fs::write(&request, text).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(1500));
-    }
-    std::fs::File::create(&request).unwrap().set_len(1 << 40).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(1500));
-    assert!(before.is_some() && started("n0") == before);
-    assert!(!bed.rendezvous().join("n0.links").exists() && !bed.rendezvous().join("n1.links").exists());
-    // The next one takes its place.
-    assert!(links(&bed, &[]).output().unwrap().status.success());
-    assert!(!is_anything_left(&bed));
-    bed.stop();
-}

@@ -600,6 +600,24 @@ mod tests {
     }
 
     #[test]
+    fn a_count_serves_until_it_is_old_or_more_may_be_there() {
+        let Some((shared, view, _dir)) = stored() else { return };
+        let all = REGIONS * REGION_MIN;
+        assert_eq!(shared.count(), all);
+        // It is never old.
+        shared.counted.at_ns.store(u64::MAX, Relaxed);
+        shared.map.unmap_pages(&(0..all)).unwrap();
+        assert!(shared.write_back(&(0..all), true));
+        shared.map.drop_cached(&(0..all)).unwrap();
+        assert!(shared.count_above(u64::MAX) >= all, "what was counted");
+        assert_eq!(shared.count_above(all - 1), 0, "counted, because it may be more than that");
+        shared.resident.store(all, Relaxed);
+        shared.counted.at_ns.store(0, Relaxed);
+        assert_eq!(shared.count_above(u64::MAX), 0, "counted, because it was never");
+        drop(view);
+    }
+
+    #[test]
     fn where_it_is_urgent_all_leave_at_once() {
         let Some((shared, view, _dir)) = stored() else { return };
         let mut begun = vec![false; REGIONS as usize];

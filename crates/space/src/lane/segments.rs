@@ -198,28 +198,22 @@ impl LaneSpace {
         // What a rank holds that died goes when the group starts again.
         check_group(&self.member)?;
         let bytes = |granules: u64| crate::format_bytes(granules * space.superblock.granule_bytes);
-        let left = left.unwrap_or_default();
-        let (what, hint) = if left.free < granules {
-            (
-                "exceeds the quota minus the previous version",
-                "create the space with a quota of two versions or more, or put less per version",
-            )
-        } else {
-            (
-                "needs more contiguous space than is free",
-                "create the space with a larger quota, or with segments longer than the largest object (segment_bytes)",
-            )
+        let error = |what: &str| {
+            Error::new(Kind::VersionTooLarge, format!("version {version} of space {} {what}", space.name))
+                .with("quota", bytes(total))
+                .with("has", bytes(self.used_granules()))
+                .with("wanted_more", bytes(granules))
+                .with("rank", self.member.rank)
+                .with("ranks", self.member.size)
         };
-        let text = format!("version {version} of space {} {what}", space.name);
-        Err(Error::new(Kind::VersionTooLarge, text)
-            .with("quota", bytes(total))
-            .with("has", bytes(self.used_granules()))
-            .with("wanted_more", bytes(granules))
-            .with("free", bytes(left.free))
-            .with("free_contiguous", bytes(left.longest))
-            .with("rank", self.member.rank)
-            .with("ranks", self.member.size)
-            .hint(hint))
+        Err(match left.filter(|left| left.free >= granules) {
+            Some(left) => error("needs more contiguous space than is free")
+                .with("free", bytes(left.free))
+                .with("free_contiguous", bytes(left.longest))
+                .hint("use a larger quota, or set option segment above the size of the largest object"),
+            None => error("exceeds the quota minus the previous version")
+                .hint("create the space with a quota of two versions or more, or put less per version"),
+        })
     }
 
     /// The version below which everything has gone or may go as soon as space is wanted.
@@ -674,6 +668,52 @@ mod tests {
             assert_eq!(put.map_err(|e| e.kind()), Err(Kind::TimedOut));
             failed.send(()).unwrap();
         });
+    }
+
+    /// Enough is free, in pieces that are too short.
+    #[test]
+    fn a_version_without_contiguous_space_is_told_so() {
+        const GRANULE: u64 = 256 << 10;
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/pieces", dir.path().display());
+        let options = OpenOptions {
+            tier: Some(TierKind::Dram),
+            quota_bytes: Some(16 * GRANULE),
+            segment_bytes: Some(GRANULE),
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        let space = attached(&name);
+        // Segments of another rank of the group, with the version that is written.
+        let owner = Owner { lane: LaneId { incarnation: 1, rank: 1 }, slot: None };
+        let take = || allocate(&space, owner, 0, 1, Place::Anywhere, LOCK_TIMEOUT).unwrap();
+        let taken: Vec<usize> =
+            std::iter::from_fn(|| take().map(|range| (range.start / GRANULE) as usize)).collect();
+        for (at, first) in taken.iter().enumerate() {
+            match at % 2 {
+                1 => free_run(&space, *first),
+                _ => {
+                    let segment = GranuleState::Segment { lane: owner.lane, slot: None };
+                    space.control.set_granule_state(*first, segment);
+                }
+            }
+        }
+        writer.begin_step().unwrap();
+        let mut put = |bytes: u64| {
+            let put = writer.put_array("a", &[bytes], &[0], &[bytes], &vec![1u8; bytes as usize]);
+            let error = put.unwrap_err();
+            assert_eq!(error.kind(), Kind::VersionTooLarge, "{error}");
+            error.to_string()
+        };
+        let in_pieces = put(GRANULE + GRANULE / 2);
+        assert!(in_pieces.contains("needs more contiguous space than is free"), "{in_pieces}");
+        // With the segment that was prepared.
+        let free = crate::format_bytes((taken.len() / 2 + 1) as u64 * GRANULE);
+        assert!(in_pieces.contains(&format!("free={free}, free_contiguous=256.0 KiB")), "{in_pieces}");
+        // More than there is at all: nothing is said of what is free.
+        let too_long = put(32 * GRANULE);
+        assert!(too_long.contains("exceeds the quota") && !too_long.contains("free="), "{too_long}");
+        writer.abandon();
     }
 
     #[test]
