@@ -63,7 +63,9 @@ fn child() {
     let mut note = |note: Note| {
         notes.write_all(Noted { at_ns: now_ns(), note }.line().as_bytes()).expect("noted");
     };
-    let mut r = Reader::open(name, &options(rank, size)).expect("opened");
+    // One that was killed behind the last version, before it was told the end, would wait for other writers else.
+    let options = OpenOptions { finished: true, ..options(rank, size) };
+    let mut r = Reader::open(name, &options).expect("opened");
     note(Note::Opened);
     for _ in 0..steps {
         let Some(version) = r.begin_step(None).expect("a version or the end") else {
