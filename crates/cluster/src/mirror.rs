@@ -396,7 +396,7 @@ impl Copying {
                 Err(e) => Ending::Failed(format!("the agent cannot inspect its copy of the space: {e}")),
             };
             let may_be_read = matches!(ending, Ending::Closed { .. });
-            self.end(writers, ending, ranks.as_ref().ok());
+            self.end(writers, ending);
             self.shared.has_ended.store(may_be_read, Relaxed);
             self.shared.is_over.store(true, Relaxed);
             if let (true, Ok(ranks)) = (may_be_read, &ranks) {
@@ -421,6 +421,7 @@ impl Copying {
     fn copy(&self, writers: &mut [Writer], opened: &Opened, ranks: &ReaderRanks) -> Ending {
         let mut version = opened.oldest;
         let mut answers: Vec<Option<Next>> = self.owners.iter().map(|_| None).collect();
+        let mut asked_unix_ns = realtime_ns();
         loop {
             // What no rank waits for is not to hold up the owners' writers.
             if self.shared.is_unused.load(Relaxed) {
@@ -434,7 +435,10 @@ impl Copying {
             match next {
                 All::Waiting => {}
                 All::Ended { attributes, ago_ns } => {
-                    return Ending::Closed { attributes, at_unix_ns: realtime_ns().saturating_sub(ago_ns) };
+                    // Without an answer that came at once it was not before this.
+                    let at_unix_ns =
+                        self.ended_unix_ns(version).unwrap_or_else(|_| asked_unix_ns.saturating_sub(ago_ns));
+                    return Ending::Closed { attributes, at_unix_ns };
                 }
                 All::Failed(text) => return Ending::Failed(text),
                 All::Dropped { .. } if !is_read(ranks) && !ranks.is_awaited() => return Ending::Unused,
@@ -445,7 +449,10 @@ impl Copying {
                     ));
                 }
                 All::Versions(found) => match self.copy_version(writers, version, &found) {
-                    Ok(Copied::Whole) => version += 1,
+                    Ok(Copied::Whole) => {
+                        version += 1;
+                        asked_unix_ns = realtime_ns();
+                    }
                     Ok(Copied::Stopped) => return Ending::Stopped,
                     Ok(Copied::Unused) => return Ending::Unused,
                     Err(e) => {
@@ -458,6 +465,23 @@ impl Copying {
                 },
             }
         }
+    }
+
+    /// When the last writer of all owners ended, nanoseconds since 1970 by the clock of this node; not later than that.
+    /// What an owner said may have been on its way for long, so that it is asked again, of what has ended.
+    fn ended_unix_ns(&self, version: u64) -> Result<u64> {
+        let mut last = 0;
+        for owned in &self.owners {
+            let ask = Ask::Next { mirror: self.mirror.clone(), version, wait_ms: 0, peek: false };
+            let asked = realtime_ns();
+            match self.link.ask(&owned.node, ask, ANSWER_TIMEOUT)? {
+                Answer::Next(Next::End { ended_ago_ns, .. }) => {
+                    last = last.max(asked.saturating_sub(ended_ago_ns));
+                }
+                other => return Err(malformed(&format!("the end was asked for, and not {other:?}"))),
+            }
+        }
+        Ok(last)
     }
 
     /// Asks for a version; None: the mirror is to end. `answers` has what owners said of it before.
@@ -666,16 +690,16 @@ impl Copying {
         }
     }
 
-    fn end(&self, mut writers: Vec<Writer>, ending: Ending, ranks: Option<&ReaderRanks>) {
+    fn end(&self, mut writers: Vec<Writer>, ending: Ending) {
         match ending {
             Ending::Closed { attributes, at_unix_ns } => {
-                self.shared.set_state("finished");
                 let said = writers.first_mut().map_or(Ok(()), |writer| set_attributes(writer, &attributes));
-                let closed =
-                    writers.into_iter().map(Writer::close).fold(said, |before, this| before.and(this));
-                if let Some(ranks) = ranks {
-                    ranks.set_ended_unix_ns(at_unix_ns);
-                }
+                let closed = writers
+                    .into_iter()
+                    .map(|writer| writer.close_as_of(at_unix_ns))
+                    .fold(said, |before, this| before.and(this));
+                // Whoever reads this comes after the end.
+                self.shared.set_state("finished");
                 if let Err(e) = closed {
                     say!("forebay-agent: space {}: {e}", self.name);
                 }

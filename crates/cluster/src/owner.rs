@@ -26,8 +26,8 @@ use zenoh::bytes::ZBytes;
 use crate::link::Outgoing;
 use crate::links;
 use crate::message::{
-    malformed, Answer, Ask, Claim, Found, FoundPart, Next, Opened, Place, Rank, RecordText, Request, Version,
-    PART_BYTES_MAX, RECORDS_MAX,
+    malformed, Answer, Ask, Attributes, Claim, Found, FoundPart, Next, Opened, Place, Rank, RecordText,
+    Request, Version, PART_BYTES_MAX, RECORDS_MAX,
 };
 use crate::naming::{absent_of, stand_in_name};
 
@@ -437,7 +437,8 @@ impl Served {
         let mut observing = lock(&self.observing);
         let observer = match &mut *observing {
             Observing::At(observer) => observer,
-            // The answer was lost.
+            // The answer was lost, or has been on its way for long.
+            Observing::Over(Next::End { attributes, .. }) => return Ok(self.ending(attributes.clone())),
             Observing::Over(last) => return Ok(last.clone()),
         };
         if !peek {
@@ -464,10 +465,7 @@ impl Served {
                     let has_ended = observer.latest().is_ok()
                         && glance(&self.name).is_ok_and(|now| now.uuid == self.uuid);
                     break match has_ended {
-                        true => Next::End {
-                            attributes: without_part(observer.attributes()?),
-                            ended_ago_ns: realtime_ns().saturating_sub(self.ranks.ended_unix_ns()),
-                        },
+                        true => self.ending(without_part(observer.attributes()?)),
                         false => Next::Died(sentence(&e)),
                     };
                 }
@@ -480,6 +478,11 @@ impl Served {
         self.let_go();
         *observing = Observing::Over(next.clone());
         Ok(next)
+    }
+
+    /// All writers have closed.
+    fn ending(&self, attributes: Attributes) -> Next {
+        Next::End { attributes, ended_ago_ns: realtime_ns().saturating_sub(self.ranks.ended_unix_ns()) }
     }
 
     /// Keeps this version and all after it, and releases those before.
@@ -759,6 +762,24 @@ mod tests {
     fn next(owner: &Owner, version: u64, peek: bool) -> Next {
         let wait = Duration::from_millis(50);
         owner.of("mirror").unwrap().next(version, wait, peek, &AtomicBool::new(false)).unwrap()
+    }
+
+    #[test]
+    fn an_end_that_is_told_again_is_longer_ago() {
+        let (_root, name) = space();
+        let writer = Writer::open(&name, &options()).unwrap();
+        let owner = Owner::new("a");
+        open(&owner, &name);
+        writer.close().unwrap();
+        let age = || match next(&owner, 0, false) {
+            Next::End { ended_ago_ns, .. } => ended_ago_ns,
+            other => panic!("{other:?}"),
+        };
+        let first = age();
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(age() >= first + 30_000_000);
+        owner.end();
+        forebay_space::destroy(&name).unwrap();
     }
 
     /// Puts versions from `first` on, which the reader releases at once, until the quota is full; the end of them.

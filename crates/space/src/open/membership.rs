@@ -202,14 +202,14 @@ impl Membership {
         })
     }
 
-    /// For a producer whose lane has ended: this rank puts nothing more.
-    pub(crate) fn end(&self, deadline: Instant) -> Result<()> {
+    /// For a producer whose lane has ended: this rank puts nothing more, since now or since another time.
+    pub(crate) fn end(&self, deadline: Instant, since_unix_ns: Option<u64>) -> Result<()> {
         self.space.with_setup_lock(deadline, || {
             let control = &self.space.control;
             if control.producers().0 != self.incarnation {
                 return Ok(());
             }
-            control.word(head::CLOSED).store(clock::realtime_ns(), Release);
+            control.word(head::CLOSED).store(since_unix_ns.unwrap_or_else(clock::realtime_ns), Release);
             control.settle_reopened(self.incarnation, self.size, Some(self.rank));
             control.set_lane_owner(self.rank, Some(self.slot), true);
             control.settle_all_ended(self.incarnation, self.size);
@@ -668,7 +668,7 @@ mod tests {
                     let was_killed = kills::after(changes, || match &member {
                         None => member = Some(join(&space, 0, size).unwrap()),
                         Some(member) if step == "withdraws" => member.withdraw(deadline()).unwrap(),
-                        Some(member) => member.end(deadline()).unwrap(),
+                        Some(member) => member.end(deadline(), None).unwrap(),
                     });
                     drop(member);
                     check_finished(&space, &format!("killed after {changes} changes, {step}, of {size}"));

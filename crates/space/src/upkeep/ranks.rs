@@ -3,7 +3,7 @@
 //! Guarantees: looking is a few loads a rank and changes nothing. Not here: whole spaces (`inspect.rs`).
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,12 +133,6 @@ impl ReaderRanks {
     /// When the last writer ended, nanoseconds since 1970; 0: they have not.
     pub fn ended_unix_ns(&self) -> u64 {
         self.space.control.word(head::CLOSED).load(Acquire)
-    }
-
-    /// Says of a copy that its writers ended when those of the original did: by that a reader knows whether it was
-    /// started together with them.
-    pub fn set_ended_unix_ns(&self, at: u64) {
-        self.space.control.word(head::CLOSED).store(at, Release);
     }
 
     /// Identity of the space: another one that takes its name has another.

@@ -426,6 +426,16 @@ impl Writer {
         either!(&mut self.inner, w => w.close())
     }
 
+    /// [`Writer::close`] of a copy, whose original ended at that time, nanoseconds since 1970: by it a reader knows
+    /// whether it was started together with the writers.
+    #[doc(hidden)]
+    pub fn close_as_of(mut self, ended_unix_ns: u64) -> Result<()> {
+        match &mut self.inner {
+            Inner::Space(w) => w.close_as_of(ended_unix_ns),
+            Inner::Files(w) => w.close(),
+        }
+    }
+
     /// Ends this rank as if it had died: the open step is aborted and readers get `ProducerDied`, not the end of
     /// the stream. For programs that fail.
     pub fn abandon(mut self) {

@@ -53,6 +53,8 @@ pub(crate) struct SpaceSink {
     has_begun: bool,
     /// Why the last call of the step failed, for readers, should this rank leave now.
     failed: Option<String>,
+    /// Of a copy: when the original ended, nanoseconds since 1970.
+    ended: Option<u64>,
     /// The count of freed space before the last look.
     seen: u32,
 }
@@ -203,8 +205,23 @@ impl SpaceWriter {
         let trace = Trace::from_environment(&head, &environment::process);
         let (_, next) = space.control.progress(rank);
         let handle = Handle::new(("writer", "space"), name, &space.dir, options);
-        let sink = SpaceSink { handle, member, lane, segments, has_begun: false, failed: None, seen: 0 };
+        let sink = SpaceSink {
+            handle,
+            member,
+            lane,
+            segments,
+            has_begun: false,
+            failed: None,
+            ended: None,
+            seen: 0,
+        };
         Ok(StepWriter::new(sink, next, trace))
+    }
+
+    /// Ends this rank, of a copy, as if it had closed at another time, nanoseconds since 1970.
+    pub(crate) fn close_as_of(&mut self, ended_unix_ns: u64) -> Result<()> {
+        self.sink.ended = Some(ended_unix_ns);
+        self.close()
     }
 
     /// Leaves as if it had died, with the reason that readers are told.
@@ -439,7 +456,7 @@ impl VersionSink for SpaceSink {
             Err(e) => Err(e),
         };
         let deadline = Instant::now() + self.handle.options.timeout;
-        let ended = finished.and_then(|()| self.member.end(deadline));
+        let ended = finished.and_then(|()| self.member.end(deadline, self.ended));
         if ended.is_err() {
             // The rank leaves without an end: the other processes must not wait for it. No effect if the group is over.
             self.space().control.mark_died(self.member.slot, self.member.incarnation);
