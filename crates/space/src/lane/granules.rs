@@ -125,6 +125,7 @@ fn find_free(space: &Attachment, pool: Range<usize>, wanted: usize, step: usize)
     };
     let shorter = |one: Option<(usize, usize)>, other| one.into_iter().chain(other).min();
     let (mut best, mut free, mut end, mut passed) = (None, 0, pool.start, 0);
+    let mut is_cut = false;
     for run in space.control.runs(pool.clone()) {
         end = run.first + run.granules;
         if run.state == GranuleState::Free {
@@ -136,11 +137,15 @@ fn find_free(space: &Attachment, pool: Range<usize>, wanted: usize, step: usize)
         // A stretch of twice the length has a place, wherever it begins.
         let is_found = best.is_some() || free >= 2 * wanted;
         passed += usize::from(is_found);
-        if passed > RUNS_COMPARED || best.is_some_and(|(length, _)| length == wanted) {
+        is_cut = passed > RUNS_COMPARED;
+        if is_cut || best.is_some_and(|(length, _)| length == wanted) {
             break;
         }
     }
-    shorter(best, fits(end - free..end)).map(|(_, first)| first)
+    // Where the last stretch ends is not known if it was cut: it counts as long.
+    let last = || fits(end - free..end);
+    let found = if is_cut { best.or_else(last) } else { shorter(best, last()) };
+    found.map(|(_, first)| first)
 }
 
 /// A spare is a convenience: it must not take the last free space from a rank that has real data.
@@ -156,30 +161,55 @@ mod tests {
     use crate::open::create::attached;
     use crate::{OpenOptions, Writer};
     use forebay_tier::TierKind;
+    use std::sync::Arc;
 
     /// The shortest.
     const GRANULE: u64 = 256 << 10;
 
-    /// Runs of two lengths in one pool: one granule goes where only one is free, and leaves place for two elsewhere.
-    #[test]
-    fn a_short_run_fills_a_gap_before_it_breaks_a_longer_stretch() {
+    /// A pool of so many granules, and what takes runs of it.
+    fn pool(granules: u64) -> (tempfile::TempDir, Writer, Arc<Attachment>) {
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let name = format!("{}/space", root.path().display());
         let options = OpenOptions {
             tier: Some(TierKind::Dram),
-            quota_bytes: Some(16 * GRANULE),
+            quota_bytes: Some(granules * GRANULE),
             segment_bytes: Some(GRANULE),
             ..OpenOptions::default()
         };
         let writer = Writer::open(&name, &options).unwrap();
         let space = attached(&name);
         assert_eq!(space.superblock.granule_bytes, GRANULE);
+        (root, writer, space)
+    }
+
+    /// The first granule of a run that was taken.
+    fn take(space: &Attachment, granules: u64, place: Place) -> Option<usize> {
         let owner = Owner { lane: LaneId { incarnation: 9, rank: 0 }, slot: None };
-        let take = |granules: u64, place| {
-            let bytes = granules * GRANULE;
-            let range = allocate(&space, owner, 0, bytes, place, LOCK_TIMEOUT).unwrap()?;
-            Some((range.start / GRANULE) as usize)
-        };
+        let range = allocate(space, owner, 0, granules * GRANULE, place, LOCK_TIMEOUT).unwrap()?;
+        Some((range.start / GRANULE) as usize)
+    }
+
+    /// A stretch that is looked at in part only is not known to be short.
+    #[test]
+    fn in_a_large_pool_a_run_does_not_break_the_stretch_at_which_the_search_ends() {
+        let (_root, _writer, space) = pool(600);
+        let all: Vec<usize> = std::iter::from_fn(|| take(&space, 1, Place::Anywhere)).collect();
+        let tail = RUNS_COMPARED + 2;
+        assert!(all.len() > tail + 40, "{}", all.len());
+        // Behind a gap of five the search comes to four granules of the stretch at the end.
+        all[..5].iter().chain(&all[tail..]).for_each(|index| free_run(&space, *index));
+        let first = take(&space, 3, Place::Anywhere).unwrap();
+        assert!(all[..3].contains(&first), "{first}");
+        // Nothing else is free: the stretch has it.
+        let next = take(&space, 3, Place::Anywhere).unwrap();
+        assert!(all[tail..].contains(&next), "{next}");
+    }
+
+    /// Runs of two lengths in one pool: one granule goes where only one is free, and leaves place for two elsewhere.
+    #[test]
+    fn a_short_run_fills_a_gap_before_it_breaks_a_longer_stretch() {
+        let (_root, _writer, space) = pool(16);
+        let take = |granules, place| take(&space, granules, place);
         let all: Vec<usize> = std::iter::from_fn(|| take(1, Place::Aligned)).collect();
         let [a, b, c, ..] = all[..] else { panic!("{all:?}") };
         assert_eq!((b, c), (a + 1, a + 2), "the first is taken first");
@@ -197,6 +227,5 @@ mod tests {
         assert_eq!(take(1, Place::Spare), None, "which is no spare");
         assert!(take(1, Place::Aligned).is_some());
         assert_eq!(take(1, Place::Anywhere), None);
-        drop(writer);
     }
 }
