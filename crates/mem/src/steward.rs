@@ -60,9 +60,8 @@ fn keep(place: &'static Place) {
             window.set_budget(target);
         }
         if target < claim {
-            member.shrink(
-                target.max(window.statistics_within(SLICE).resident_bytes + window.beside()).min(claim),
-            );
+            // Counted now: what is given away is no longer there.
+            member.shrink(target.max(window.statistics().resident_bytes + window.beside()).min(claim));
         }
         place.say();
     }

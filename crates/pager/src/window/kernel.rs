@@ -347,12 +347,15 @@ impl Shared {
         at != 0 && u128::from(clock::now_ns().saturating_sub(at)) < ago.as_nanos()
     }
 
-    /// What is there: by the last count, with a page for each fault since, unless that is more than `most`, and counted
-    /// then. What is stored comes so; what is read ahead comes without faults, but no faster than the disk is.
+    /// What is there: by the last count, with a page for each fault since, unless that may be more than `most`, and
+    /// counted then. What is stored comes so; what is read ahead comes without faults, but no faster than the disk is.
     fn count_above(&self, most: u64) -> u64 {
         let came = all_faults().saturating_sub(self.counted.faults.load(Relaxed)) * PAGE;
         let there = self.resident.load(Relaxed).saturating_add(came);
-        match there <= most && self.is_counted(COUNT_SERVES) {
+        let until_full = Duration::from_millis(most.saturating_sub(there) / (RATE_MAX / 1000));
+        // Counting is to be a part of the time.
+        let cost = Duration::from_nanos(self.counted.cost_ns.load(Relaxed));
+        match there <= most && self.is_counted(until_full.max(4 * cost).min(COUNT_SERVES)) {
             true => there,
             false => self.count(),
         }
@@ -385,7 +388,7 @@ impl Shared {
             let left = budget.saturating_sub(self.resident.load(Relaxed));
             let milliseconds = (left / (RATE_MAX / 1000)) as u32;
             let sleep = Duration::from_millis(u64::from(milliseconds.clamp(SLEEP_MS.start, SLEEP_MS.end)));
-            // Counting has no more than half of a processor.
+            // Counting has no more than half of a processor, unless one count takes longer than a round.
             let cost = Duration::from_nanos(self.counted.cost_ns.load(Relaxed));
             forebay_tier::wait::wait(&self.stop, 0, sleep.max(cost.min(COUNT_SERVES)));
         }
