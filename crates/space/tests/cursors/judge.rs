@@ -82,6 +82,11 @@ impl Life {
         self.notes.iter().any(|noted| noted.note == Note::Over)
     }
 
+    /// Whether it may have ended all versions below this one.
+    pub fn may_have_ended(&self, version: u64) -> bool {
+        self.notes.iter().any(|noted| matches!(noted.note, Note::Ends(last) if last + 1 >= version))
+    }
+
     fn opened_ns(&self) -> Option<u64> {
         self.notes.iter().find(|noted| noted.note == Note::Opened).map(|noted| noted.at_ns)
     }

@@ -15,7 +15,7 @@ mod judge;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -55,16 +55,15 @@ fn options(rank: u32, size: u32) -> OpenOptions {
 #[test]
 fn child() {
     let Ok(words) = std::env::var(ROLE) else { return };
-    let words: Vec<&str> = words.splitn(5, ' ').collect();
+    let words: Vec<&str> = words.splitn(6, ' ').collect();
     let number = |i: usize| words[i].parse::<u64>().expect("a number");
     let (rank, size, steps, pause_us) = (number(0) as u32, number(1) as u32, number(2), number(3));
-    let (name, notes) = words[4].split_once(' ').expect("a name and a file");
+    let (name, notes) = words[5].split_once(' ').expect("a name and a file");
     let mut notes = std::fs::OpenOptions::new().append(true).create(true).open(notes).expect("the notes");
     let mut note = |note: Note| {
         notes.write_all(Noted { at_ns: now_ns(), note }.line().as_bytes()).expect("noted");
     };
-    // One that was killed behind the last version, before it was told the end, would wait for other writers else.
-    let options = OpenOptions { finished: true, ..options(rank, size) };
+    let options = OpenOptions { finished: words[4] == "true", ..options(rank, size) };
     let mut r = Reader::open(name, &options).expect("opened");
     note(Note::Opened);
     for _ in 0..steps {
@@ -126,13 +125,16 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    fn start(&mut self, rank: u32, notes: &Path) -> (Child, Option<Instant>) {
+    /// `finished`: whether the rank has ended all versions, though it was not told the end: it would wait for other
+    /// writers if these have ended.
+    fn start(&mut self, rank: u32, notes: &Path, finished: bool) -> (Child, Option<Instant>) {
         let random = &mut self.random;
         let dies = random.u8(..100) < 85 && self.kills_left > 0;
         let steps = if dies || self.kills_left == 0 { u64::MAX } else { random.u64(1..20) };
         let pause_us = *[0, 0, 200, 1000].get(random.usize(..4)).expect("one of four");
         let life = Duration::from_micros(random.u64(..LIFE_US));
-        let words = format!("{rank} {} {steps} {pause_us} {} {}", self.size, self.name, notes.display());
+        let words =
+            format!("{rank} {} {steps} {pause_us} {finished} {} {}", self.size, self.name, notes.display());
         let child = Command::new(std::env::current_exe().expect("this binary"))
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
             .env(ROLE, words)
@@ -144,18 +146,20 @@ impl Round<'_> {
 
     fn play(&mut self, tally: &mut Tally) {
         let mut ranks: Vec<Rank> = (0..self.size).map(|_| Rank::default()).collect();
-        let stop = AtomicBool::new(false);
+        let (stop, next) = (AtomicBool::new(false), AtomicU64::new(0));
         let limit = Instant::now() + Duration::from_secs(300);
         let end = std::thread::scope(|scope| {
             let is_on_disk = !self.dir.starts_with("/dev/shm");
             let mut writer =
                 Writer::open(&self.name, &writer_options(self.size, is_on_disk)).expect("a writer");
-            let stop = &stop;
+            let (stop, next) = (&stop, &next);
             let writing = scope.spawn(move || {
                 while !stop.load(Relaxed) {
                     let version = writer.begin_step().expect("a step");
                     let data = vec![version; ELEMENTS];
                     writer.put_array("v", &[ELEMENTS as u64], &[0], &[ELEMENTS as u64], &data).expect("put");
+                    // Before it is there for readers.
+                    next.store(version + 1, SeqCst);
                     writer.end_step().expect("ended");
                 }
                 let end = writer.next_version();
@@ -165,7 +169,7 @@ impl Round<'_> {
             while ranks.iter().any(|rank| !rank.is_over) {
                 assert!(Instant::now() < limit, "the round hangs");
                 for (i, rank) in ranks.iter_mut().enumerate() {
-                    self.look_at(i as u32, rank, tally);
+                    self.look_at(i as u32, rank, next.load(SeqCst), tally);
                 }
                 stop.store(self.kills_left == 0, Relaxed);
                 std::thread::sleep(Duration::from_micros(200));
@@ -182,11 +186,13 @@ impl Round<'_> {
         sum.twice += verdict.twice;
     }
 
-    fn look_at(&mut self, number: u32, rank: &mut Rank, tally: &mut Tally) {
+    /// `next`: one more than the newest version that can be there.
+    fn look_at(&mut self, number: u32, rank: &mut Rank, next: u64, tally: &mut Tally) {
         let Some(child) = &mut rank.child else {
             if !rank.is_over {
                 rank.notes = self.dir.join(format!("notes-{number}-{}", rank.lives.len()));
-                let (child, dies) = self.start(number, &rank.notes.clone());
+                let has_all = rank.lives.iter().any(|life| life.may_have_ended(next));
+                let (child, dies) = self.start(number, &rank.notes.clone(), has_all);
                 (rank.child, rank.dies) = (Some(child), dies);
             }
             return;
