@@ -38,8 +38,10 @@ const STATUS_EVERY: Duration = Duration::from_secs(1);
 const FOLDER_GONE: Duration = Duration::from_secs(5);
 /// A mirror of another node that lives says so more often: it waits for no agent for longer than a lease.
 const SILENT_MAX: Duration = Duration::from_secs(30);
+/// The mirrors of other nodes have so long to report what was read there, when this agent ends.
+const LAST_REPORTS: Duration = Duration::from_secs(1);
 /// Answers that were under way have so long.
-const LAST_ANSWERS: Duration = Duration::from_millis(400);
+const LAST_ANSWERS: Duration = Duration::from_millis(100);
 /// Mirrors have so long to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// And so long to be removed, once no agent is connected any more.
@@ -403,9 +405,15 @@ impl Agent {
         while self.mirrors.values().any(|mirror| !mirror.is_gone()) && Instant::now() < deadline {
             std::thread::sleep(TICK);
         }
+        self.owner.begin_end();
+        // The mirrors of other nodes end too, and say last what was read there: by that a space goes.
+        let deadline = Instant::now() + LAST_REPORTS;
+        while !self.owner.served().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(TICK);
+        }
         self.owner.end();
         if !served.is_empty() {
-            // What the mirrors of other nodes wait for is answered first.
+            // What they wait for is on its way.
             std::thread::sleep(LAST_ANSWERS);
         }
         self.link.close();

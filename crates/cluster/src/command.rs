@@ -380,11 +380,7 @@ fn wait_until_up(
 
 /// The error of an agent that has ended.
 fn error_of(at: &Rendezvous, node: &str, status: ExitStatus) -> Error {
-    launch::failed(
-        &format!("the agent of node {node}"),
-        status,
-        &at.read(&log_file(node)).unwrap_or_default(),
-    )
+    launch::failed(&format!("the agent of node {node}"), status, &at.log_end(node))
 }
 
 fn own_program() -> Result<PathBuf> {
@@ -459,7 +455,7 @@ fn wait_for(folder: &Path, deadline: Instant, is_over: impl Fn() -> bool) -> Res
                 if has_card {
                     None
                 } else {
-                    Error::last_printed(&at.read(&log_file(node)).ok()?)
+                    Error::last_printed(&at.log_end(node))
                 }
             };
             if let Some(error) = missing.iter().find_map(ended) {

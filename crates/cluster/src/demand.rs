@@ -18,6 +18,7 @@ use forebay_space::{
 };
 
 use crate::message::CLAIMS_MAX;
+use crate::rendezvous::read_text;
 
 /// A demand that was not renewed for so many times as it should be is over.
 const MISSED_MAX: u32 = 3;
@@ -68,7 +69,7 @@ impl AgentFolder {
         let mirrors = self.path.join(MIRRORS_FOLDER);
         for name in names_in(&mirrors) {
             // Another space may have the name by now.
-            let uuid = fs::read_to_string(mirrors.join(&name)).unwrap_or_default();
+            let uuid = read_text(&mirrors.join(&name)).unwrap_or_default();
             if glance(&name).map_or(true, |found| found.uuid != uuid) {
                 continue;
             }
@@ -91,7 +92,7 @@ impl AgentFolder {
         let take = |name: String| {
             let path = folder.join(&name);
             // What is added between the two comes again within a second.
-            let text = fs::read_to_string(&path).unwrap_or_default();
+            let text = read_text(&path).unwrap_or_default();
             let _ = fs::remove_file(&path);
             (name, text.lines().filter_map(Wanted::read).collect())
         };
@@ -111,7 +112,7 @@ impl AgentFolder {
     fn say(&self, folder: &str, name: &str, why: Option<&str>) -> bool {
         let path = self.path.join(folder).join(name);
         let Some(why) = why else { return fs::remove_file(path).is_ok() };
-        let is_new = fs::read_to_string(&path).map_or(true, |before| before != why);
+        let is_new = read_text(&path).map_or(true, |before| before != why);
         let new = self.path.join(folder).join(format!(".{name}.new"));
         // Said again, so that a reader that comes later learns it too. One that does not learn it waits until its
         // deadline.

@@ -42,6 +42,10 @@ const NEXT_WAIT: Duration = Duration::from_secs(5);
 const EACH_NEXT_WAIT: Duration = Duration::from_millis(200);
 /// An answer in words comes within this and the lease, beside the wait that it was asked for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Owners that have ended are asked so often when they did, in so long together, until they answer soon.
+const END_ASKS: usize = 3;
+const END_ASKS_TIMEOUT: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_millis(50);
 /// A part of a payload comes within this and the lease.
 const PART_TIMEOUT: Duration = Duration::from_secs(10);
 /// A wait for free space looks so often whether the mirror is still wanted.
@@ -109,8 +113,8 @@ enum All {
     /// All writers have closed.
     Ended {
         attributes: Attributes,
-        /// The last one of them.
-        ago_ns: u64,
+        /// The last one of them, nanoseconds since 1970 by the clock of this node; not later than that.
+        at_unix_ns: u64,
     },
     /// A writer died, or closed before others.
     Failed(String),
@@ -118,6 +122,24 @@ enum All {
         node: String,
         oldest: u64,
     },
+}
+
+/// What an owner said of a version.
+struct Told {
+    /// When it was asked, nanoseconds since 1970.
+    asked_unix_ns: u64,
+    next: Next,
+}
+
+impl Told {
+    /// When its last writer ended, by the clock of this node, if they have. The answer may have been on its way for long,
+    /// so that it was at least as late as this: a reader is to take nothing of writers that ended before it came.
+    fn ended_unix_ns(&self) -> u64 {
+        match self.next {
+            Next::End { ended_ago_ns, .. } => self.asked_unix_ns.saturating_sub(ended_ago_ns),
+            _ => 0,
+        }
+    }
 }
 
 /// How copying ended.
@@ -396,7 +418,7 @@ impl Copying {
                 Err(e) => Ending::Failed(format!("the agent cannot inspect its copy of the space: {e}")),
             };
             let may_be_read = matches!(ending, Ending::Closed { .. });
-            self.end(writers, ending);
+            let may_be_read = self.end(writers, ending) && may_be_read;
             self.shared.has_ended.store(may_be_read, Relaxed);
             self.shared.is_over.store(true, Relaxed);
             if let (true, Ok(ranks)) = (may_be_read, &ranks) {
@@ -420,8 +442,7 @@ impl Copying {
     /// Copies versions until there are no more.
     fn copy(&self, writers: &mut [Writer], opened: &Opened, ranks: &ReaderRanks) -> Ending {
         let mut version = opened.oldest;
-        let mut answers: Vec<Option<Next>> = self.owners.iter().map(|_| None).collect();
-        let mut asked_unix_ns = realtime_ns();
+        let mut answers: Vec<Option<Told>> = self.owners.iter().map(|_| None).collect();
         loop {
             // What no rank waits for is not to hold up the owners' writers.
             if self.shared.is_unused.load(Relaxed) {
@@ -434,10 +455,8 @@ impl Copying {
             };
             match next {
                 All::Waiting => {}
-                All::Ended { attributes, ago_ns } => {
-                    // Without an answer that came at once it was not before this.
-                    let at_unix_ns =
-                        self.ended_unix_ns(version).unwrap_or_else(|_| asked_unix_ns.saturating_sub(ago_ns));
+                All::Ended { attributes, at_unix_ns } => {
+                    let at_unix_ns = at_unix_ns.max(self.ended_unix_ns(version));
                     return Ending::Closed { attributes, at_unix_ns };
                 }
                 All::Failed(text) => return Ending::Failed(text),
@@ -449,10 +468,7 @@ impl Copying {
                     ));
                 }
                 All::Versions(found) => match self.copy_version(writers, version, &found) {
-                    Ok(Copied::Whole) => {
-                        version += 1;
-                        asked_unix_ns = realtime_ns();
-                    }
+                    Ok(Copied::Whole) => version += 1,
                     Ok(Copied::Stopped) => return Ending::Stopped,
                     Ok(Copied::Unused) => return Ending::Unused,
                     Err(e) => {
@@ -467,25 +483,34 @@ impl Copying {
         }
     }
 
-    /// When the last writer of all owners ended, nanoseconds since 1970 by the clock of this node; not later than that.
-    /// What an owner said may have been on its way for long, so that it is asked again, of what has ended.
-    fn ended_unix_ns(&self, version: u64) -> Result<u64> {
+    /// When the last writer of all owners ended, nanoseconds since 1970 by the clock of this node, and not later: owners
+    /// that have ended answer at once, if nothing holds them up. 0: none of them does.
+    fn ended_unix_ns(&self, version: u64) -> u64 {
+        let began = Instant::now();
         let mut last = 0;
-        for owned in &self.owners {
-            let ask = Ask::Next { mirror: self.mirror.clone(), version, wait_ms: 0, peek: false };
-            let asked = realtime_ns();
-            match self.link.ask(&owned.node, ask, ANSWER_TIMEOUT)? {
-                Answer::Next(Next::End { ended_ago_ns, .. }) => {
-                    last = last.max(asked.saturating_sub(ended_ago_ns));
+        for _ in 0..END_ASKS {
+            let asked_unix_ns = realtime_ns();
+            let left = || END_ASKS_TIMEOUT.saturating_sub(began.elapsed());
+            let ask = |owned: &Owned| {
+                let ask = Ask::Next { mirror: self.mirror.clone(), version, wait_ms: 0, peek: false };
+                (owned.node.clone(), self.link.begin(&owned.node, ask, left()))
+            };
+            let asked: Vec<_> = self.owners.iter().map(ask).collect();
+            for (node, asked) in asked {
+                if let Ok(Answer::Next(next)) = asked.and_then(|asked| asked.answer(&node, left())) {
+                    last = last.max(Told { asked_unix_ns, next }.ended_unix_ns());
                 }
-                other => return Err(malformed(&format!("the end was asked for, and not {other:?}"))),
+            }
+            let took = realtime_ns().saturating_sub(asked_unix_ns);
+            if took < SOON.as_nanos() as u64 || left().is_zero() || self.is_stopping() || self.is_lost() {
+                break;
             }
         }
-        Ok(last)
+        last
     }
 
     /// Asks for a version; None: the mirror is to end. `answers` has what owners said of it before.
-    fn next(&self, version: u64, answers: &mut [Option<Next>]) -> Result<Option<All>> {
+    fn next(&self, version: u64, answers: &mut [Option<Told>]) -> Result<Option<All>> {
         let mut tries = 0;
         loop {
             if self.is_stopping() {
@@ -512,13 +537,14 @@ impl Copying {
 
     /// Asks the owners that have not answered yet, which wait at the same time; and those that have the version whether
     /// their writers still live.
-    fn ask_next(&self, version: u64, answers: &mut [Option<Next>]) -> Result<()> {
+    fn ask_next(&self, version: u64, answers: &mut [Option<Told>]) -> Result<()> {
+        let asked_unix_ns = realtime_ns();
         let is_alone = self.owners.len() == 1 && !self.link.is_own(&self.owners[0].node);
         let wait = if is_alone { NEXT_WAIT } else { EACH_NEXT_WAIT };
         let within = wait + ANSWER_TIMEOUT + self.link.lease;
-        let ask = |(owned, answer): (&Owned, &Option<Next>)| {
+        let ask = |(owned, answer): (&Owned, &Option<Told>)| {
             let mirror = self.mirror.clone();
-            let ask = match answer {
+            let ask = match answer.as_ref().map(|told| &told.next) {
                 None => Ask::Next { mirror, version, wait_ms: wait.as_millis() as u64, peek: false },
                 Some(Next::Version(_)) => Ask::Next { mirror, version: version + 1, wait_ms: 0, peek: true },
                 Some(_) => return None,
@@ -531,7 +557,9 @@ impl Copying {
             let Some(asked) = asked else { continue };
             match (asked?.answer(&owned.node, within)?, &answer) {
                 (Answer::Next(Next::Waiting), _) => {}
-                (Answer::Next(next), None) | (Answer::Next(next @ Next::Died(_)), _) => *answer = Some(next),
+                (Answer::Next(next), None) | (Answer::Next(next @ Next::Died(_)), _) => {
+                    *answer = Some(Told { asked_unix_ns, next });
+                }
                 (Answer::Next(_), Some(_)) => {}
                 (other, _) => {
                     return Err(malformed(&format!("a version was asked for, and not {other:?}")));
@@ -542,9 +570,9 @@ impl Copying {
     }
 
     /// What the answers of all owners mean together: a version is there when all have it.
-    fn all_of(&self, version: u64, answers: &mut [Option<Next>]) -> All {
+    fn all_of(&self, version: u64, answers: &mut [Option<Told>]) -> All {
         for (owned, answer) in self.owners.iter().zip(answers.iter()) {
-            match answer {
+            match answer.as_ref().map(|told| &told.next) {
                 Some(Next::Died(text)) => return All::Failed(format!("on node {}: {text}", owned.node)),
                 Some(Next::Dropped { oldest }) => {
                     return All::Dropped { node: owned.node.clone(), oldest: *oldest }
@@ -552,7 +580,7 @@ impl Copying {
                 _ => {}
             }
         }
-        let count = |is: fn(&Next) -> bool| answers.iter().flatten().filter(|next| is(next)).count();
+        let count = |is: fn(&Next) -> bool| answers.iter().flatten().filter(|told| is(&told.next)).count();
         let there = count(|next| matches!(next, Next::Version(_)));
         let ended = count(|next| matches!(next, Next::End { .. }));
         if there > 0 && ended > 0 {
@@ -562,20 +590,19 @@ impl Copying {
         if there + ended < answers.len() {
             return All::Waiting;
         }
-        let (mut versions, mut attributes, mut ago_ns) = (Vec::new(), Attributes::new(), u64::MAX);
+        let (mut versions, mut attributes, mut at_unix_ns) = (Vec::new(), Attributes::new(), 0);
         for (owned, answer) in self.owners.iter().zip(answers) {
-            match answer.take() {
-                Some(Next::Version(version)) => versions.push(version),
-                Some(Next::End { attributes: own, ended_ago_ns }) => {
-                    attributes.extend(self.news(owned, &own));
-                    ago_ns = ago_ns.min(ended_ago_ns);
-                }
+            let Some(told) = answer.take() else { continue };
+            at_unix_ns = told.ended_unix_ns().max(at_unix_ns);
+            match told.next {
+                Next::Version(version) => versions.push(version),
+                Next::End { attributes: own, .. } => attributes.extend(self.news(owned, &own)),
                 _ => {}
             }
         }
         match ended {
             0 => All::Versions(versions),
-            _ => All::Ended { attributes, ago_ns },
+            _ => All::Ended { attributes, at_unix_ns },
         }
     }
 
@@ -690,19 +717,23 @@ impl Copying {
         }
     }
 
-    fn end(&self, mut writers: Vec<Writer>, ending: Ending) {
+    /// Whether all writers of the copy did what was to be done.
+    fn end(&self, mut writers: Vec<Writer>, ending: Ending) -> bool {
         match ending {
             Ending::Closed { attributes, at_unix_ns } => {
+                // A reader of this node may hold a lock and stand still.
+                writers.iter_mut().for_each(|writer| writer.set_timeout(ANSWER_TIMEOUT));
                 let said = writers.first_mut().map_or(Ok(()), |writer| set_attributes(writer, &attributes));
                 let closed = writers
                     .into_iter()
                     .map(|writer| writer.close_as_of(at_unix_ns))
                     .fold(said, |before, this| before.and(this));
-                // Whoever reads this comes after the end.
-                self.shared.set_state("finished");
-                if let Err(e) = closed {
+                // Who reads this comes after the end.
+                self.shared.set_state(if closed.is_ok() { "finished" } else { "failed" });
+                if let Err(e) = &closed {
                     say!("forebay-agent: space {}: {e}", self.name);
                 }
+                return closed.is_ok();
             }
             Ending::Failed(why) => {
                 self.shared.set_state("failed");
@@ -718,6 +749,7 @@ impl Copying {
                 self.abandon(writers, "the agent of this node was stopped");
             }
         }
+        true
     }
 
     fn abandon(&self, writers: Vec<Writer>, why: &str) {

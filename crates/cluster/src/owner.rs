@@ -362,9 +362,14 @@ impl Owner {
         taken
     }
 
+    /// Mirrors that wait for a version are told that the agent ends; what they report is still heard.
+    pub fn begin_end(&self) {
+        self.is_ending.store(true, Relaxed);
+    }
+
     /// Ends all mirrors.
     pub fn end(&self) {
-        self.is_ending.store(true, Relaxed);
+        self.begin_end();
         let all = std::mem::take(&mut *lock(&self.served));
         all.values().for_each(|served| served.end());
     }

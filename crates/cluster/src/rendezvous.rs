@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -35,8 +35,10 @@ const STOP_FILE: &str = ".stop";
 /// See [`crate::links`].
 pub const LINKS_FILE: &str = ".links";
 const JOB_FILE: &str = ".job.json";
-/// Longer files are not read: agents write none.
+/// Longer files are not read, but for logs: agents write none.
 const FILE_BYTES_MAX: u64 = 16 << 20;
+/// So much of the end of a log is read.
+const LOG_BYTES_MAX: u64 = 64 << 10;
 /// Names of files that are not whole yet begin with this.
 const UNFINISHED: &str = ".unfinished-";
 /// What agents write appears whole within this, also on a file system of the network.
@@ -240,6 +242,11 @@ impl Rendezvous {
     /// [`Kind::Io`].
     pub fn read(&self, file: &str) -> Result<String> {
         read_text(&self.path.join(file))
+    }
+
+    /// The last lines of what the agent of a node has said; empty where there are none.
+    pub fn log_end(&self, node: &str) -> String {
+        read_end(&self.path.join(log_file(node)))
     }
 
     /// Puts a file in place, as a whole.
@@ -449,8 +456,8 @@ fn own_folder(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The text of a file in the folder of a job, which is no longer than what agents write there.
-fn read_text(path: &Path) -> Result<String> {
+/// The text of a file that agents or programs write, which is no longer than what they do.
+pub fn read_text(path: &Path) -> Result<String> {
     let failed = |e| Error::io(format!("cannot read {}", path.display()), e);
     // Opening anything else may wait, and its end may never come.
     if !fs::metadata(path).map_err(failed)?.is_file() {
@@ -462,6 +469,19 @@ fn read_text(path: &Path) -> Result<String> {
         true => Err(failed(ErrorKind::FileTooLarge.into()).with("bytes_max", FILE_BYTES_MAX)),
         false => Ok(text),
     }
+}
+
+/// The last lines of a log, which may be long. Empty where there is none.
+fn read_end(path: &Path) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut file = File::open(path)?;
+        let first = file.metadata()?.len().saturating_sub(LOG_BYTES_MAX);
+        file.seek(SeekFrom::Start(first))?;
+        file.take(LOG_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
 /// The job of a folder that is one of a job.
