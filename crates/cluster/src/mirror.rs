@@ -132,8 +132,8 @@ struct Told {
 }
 
 impl Told {
-    /// When its last writer ended, by the clock of this node, if they have. The answer may have been on its way for long,
-    /// so that it was at least as late as this: a reader is to take nothing of writers that ended before it came.
+    /// When its last writer ended, by the clock of this node, if they have; not later than that, since the answer may
+    /// have been on its way for long: a reader is to take nothing of writers that ended before it came.
     fn ended_unix_ns(&self) -> u64 {
         match self.next {
             Next::End { ended_ago_ns, .. } => self.asked_unix_ns.saturating_sub(ended_ago_ns),
@@ -483,8 +483,8 @@ impl Copying {
         }
     }
 
-    /// When the last writer of all owners ended, nanoseconds since 1970 by the clock of this node, and not later: owners
-    /// that have ended answer at once, if nothing holds them up. 0: none of them does.
+    /// When the last writer of all owners ended, nanoseconds since 1970 by the clock of this node, and not later.
+    /// Owners that have ended answer at once, if nothing holds them up. 0: none of them does.
     fn ended_unix_ns(&self, version: u64) -> u64 {
         let began = Instant::now();
         let mut last = 0;

@@ -36,8 +36,8 @@ fn each_run_is_read_though_the_finished_space_stays() {
     for steps in [4, 7, 5] {
         let mut reader = bed.nodes[1].run("read", json!({}));
         reader.line("waiting");
-        // The writer lives for a second or two: a reader that has waited for over 10 seconds, as on a busy machine, takes
-        // nothing of writers that have ended before the agent looks.
+        // The writer lives for a second or two: a reader that has waited for over 10 seconds, as on a busy machine,
+        // takes nothing of writers that have ended before the agent looks.
         let with =
             json!({ "steps": steps, "retention": "last:20", "readers": [["analysis", 1]], "pause_ms": 300 });
         let writer = bed.nodes[0].run("write", with);
