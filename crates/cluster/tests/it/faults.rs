@@ -58,10 +58,10 @@ fn a_killed_agent_of_the_readers_frees_the_writers() {
     let mut reader = bed.nodes[1].run("read", json!({ "hold_at": 0 }));
     let writer = bed.nodes[0].run("write", json!({ "steps": 60, "quota": 2 << 20, "large": 100_000 }));
     reader.line("holding");
-    bed.nodes[1].agent().kill();
-    // The reader is of no group there any more; without readers its space fills up, but for what was released.
+    // Before the kill: without any reader that lives the writer would put all, and drop it.
     let mut here = bed.nodes[0].run("read", json!({ "component": "here" }));
     here.line("version");
+    bed.nodes[1].agent().kill();
     assert_eq!(writer.lines("put").len(), 60);
     reader.kill();
     let left = forebay_space::destroy(&format!("{}/heat", bed.nodes[1].dir.path().display()));
