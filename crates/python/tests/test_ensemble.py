@@ -20,6 +20,20 @@ from forebay.ensemble import Member, Reservoir
 KILLS = int(os.environ.get("TEST_KILLS", "12"))
 
 
+def wait_until_full(name, putting):
+    """Until the member with this space waits for free space."""
+
+    def is_full() -> bool:
+        try:
+            return any(one["waiting_for"] for one in fb.inspect(name)["members"])
+        except fb.errors.PeerMissing:
+            return False
+
+    while not is_full():
+        assert putting.process.poll() is None
+        time.sleep(0.01)
+
+
 def fill(members: int, samples: int, **options: object) -> set[tuple[int, int]]:
     """Members that have put samples and ended."""
     for m in range(members):
@@ -282,16 +296,7 @@ def test_a_trainer_that_was_killed_before_it_moved_its_cursors_stops_no_member(c
             print(len(batch), flush=True)
     """
     putting = children.start(member)
-
-    def is_full() -> bool:
-        try:
-            return any(one["waiting_for"] for one in fb.inspect("ens.0")["members"])
-        except fb.errors.PeerMissing:
-            return False
-
-    while not is_full():
-        assert putting.process.poll() is None
-        time.sleep(0.01)
+    wait_until_full("ens.0", putting)
     killed = children.start(trainer)
     drawn = int(killed.line())
     assert drawn >= 2 and killed.wait()[0] == -signal.SIGKILL
@@ -330,6 +335,7 @@ def test_what_was_drawn_and_not_committed_holds_no_memory_while_a_watermark_wait
     """
     other = Member("ens", 1, quota="4MiB")
     putting = children.start(member)
+    wait_until_full("ens.0", putting)
     drawn = 0
     reservoir = Reservoir("ens", members=2, batch=4, watermark=20, policy="fifo", commit_every=50, timeout=3)
     with pytest.raises(fb.errors.TimedOut, match="computing=ens.1"):
@@ -403,7 +409,7 @@ def test_a_view_that_is_kept_is_named_where_nothing_comes(children):
         for i in range(60):
             member.put(x=np.full(20_000, i))
     """
-    children.start(code)
+    wait_until_full("ens.0", children.start(code))
     with Reservoir("ens", members=1, batch=1, policy="fifo", timeout=2) as reservoir:
         kept = next(reservoir)[0].view("x")
         with pytest.raises(fb.errors.TimedOut, match=r"waiting_for_space=ens.0(.|\n)*views of samples"):

@@ -1021,7 +1021,7 @@ def test_a_space_stays_open_for_a_while_and_no_longer(monkeypatch):
     """Tasks of a Dask worker open it one after the other; what is not used any more is closed."""
     from forebay.xarray import _space
 
-    monkeypatch.setattr(_space, "_KEPT_SECONDS", 0.2)
+    monkeypatch.setattr(_space, "_KEPT_SECONDS", 60)
     write("heat")
     with open_space("heat") as ds:
         packed = pickle.dumps(ds)
@@ -1031,6 +1031,9 @@ def test_a_space_stays_open_for_a_while_and_no_longer(monkeypatch):
         assert pickle.loads(packed)["T"].values.size == 12
         gc.collect()
         assert _space.Space.at("heat") is first(), "it was not opened again"
+    monkeypatch.setattr(_space, "_KEPT_SECONDS", 0.2)
+    _space.Space._timer.cancel()
+    _space.Space._start_timer()
     deadline = time.monotonic() + 20
     while first() is not None and time.monotonic() < deadline:
         gc.collect()

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::json;
@@ -134,7 +135,7 @@ fn a_node_that_does_not_answer_is_given_up_and_nothing_of_it_is_left() {
     let bench = bench();
     let pids = bench.file("pids");
     let timeout = |launch: &str| {
-        let all = [&words(&["ls"], launch)[..], &["--node-timeout", "1"]].concat();
+        let all = [&words(&["ls"], launch)[..], &["--node-timeout", "5"]].concat();
         all.into_iter().map(String::from).collect::<Vec<_>>()
     };
     // A launcher is asked to end what it has started on the node.
@@ -150,8 +151,10 @@ fn a_node_that_does_not_answer_is_given_up_and_nothing_of_it_is_left() {
     let mut asking = bench.command(&words(&["ls"], &launch));
     let mut asking = asking.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let started = || std::fs::read_to_string(&pids).unwrap_or_default().lines().count();
+    let deadline = Instant::now() + Duration::from_secs(60);
     while started() < 2 {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(Instant::now() < deadline, "{} of 2 were started", started());
+        std::thread::sleep(Duration::from_millis(5));
     }
     kill_process(Pid::from_child(&asking), Signal::INT).unwrap();
     assert_eq!(asking.wait().unwrap().code(), Some(130));

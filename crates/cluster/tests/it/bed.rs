@@ -13,7 +13,7 @@ use serde_json::{json, Value};
 /// No wait of a test is longer. The machine may be busy.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 /// Long enough for an agent that waits for a processor.
-const LEASE: &str = "3";
+const LEASE: &str = "20";
 
 /// Nodes with a folder that all see.
 pub struct Bed {

@@ -70,7 +70,7 @@ fn a_killed_agent_of_the_readers_frees_the_writers() {
 
 #[test]
 fn an_agent_that_stands_still_for_longer_than_the_lease_is_lost_and_comes_back() {
-    let mut bed = Bed::new(2);
+    let mut bed = Bed::with(2, &["--lease", "3"]);
     let mut reader = bed.nodes[1].run("read", json!({}));
     let mut writer = bed.nodes[0].run("write", json!({ "steps": 2, "end": "wait" }));
     assert!(reader.line("version").starts_with("0 "));

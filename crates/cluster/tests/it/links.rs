@@ -62,7 +62,7 @@ fn each_node_measures_what_it_reads_from_each_other() {
 #[test]
 fn connections_of_an_agent_that_is_gone_or_stands_still_have_an_error_and_the_others_are_measured() {
     for signal in [Signal::KILL, Signal::STOP] {
-        let mut bed = Bed::new(3);
+        let mut bed = Bed::with(3, &["--lease", "3"]);
         bed.nodes[2].agent().signal(signal);
         let output = links(&bed, &["--json"]).output().unwrap();
         assert_eq!(output.status.code(), Some(7), "{}", said(&output));

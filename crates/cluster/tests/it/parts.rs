@@ -74,15 +74,17 @@ fn versions_of_writers_on_three_nodes_are_those_of_writers_on_one() {
 #[test]
 fn a_reader_waits_until_the_writers_of_all_nodes_have_come() {
     let bed = Bed::new(3);
-    let mut early = reader(&bed, 1, json!({ "timeout_s": 3 }));
     // Those that come first still run when the last ones come, as in a job.
-    let mut all = writers(&bed, &[0, 1], &json!({ "steps": 3, "pause_ms": 4000 }));
-    let error = early.line("error");
+    let with = json!({ "steps": 3, "end": "wait" });
+    let mut all = writers(&bed, &[0, 1], &with);
+    all.iter_mut().for_each(|writer| drop(writer.line("open")));
+    let error = reader(&bed, 1, json!({ "timeout_s": 5 })).line("error");
     assert!(error.contains("PeerMissing") && error.contains("missing of 5: 2"), "{error}");
-    let patient = reader(&bed, 1, json!({}));
-    all.extend(writers(&bed, &[2], &json!({ "steps": 3 })));
+    let patient = reader(&bed, 1, json!({ "stop_at": 2 }));
+    all.extend(writers(&bed, &[2], &with));
     assert_eq!(patient.lines("version").len(), 3);
-    all.into_iter().for_each(|writer| drop(writer.lines("put")));
+    drop(all);
+    remove_parts(&bed, &[0, 1, 2]);
     bed.stop();
 }
 
@@ -90,10 +92,11 @@ fn a_reader_waits_until_the_writers_of_all_nodes_have_come() {
 fn attributes_of_all_nodes_are_seen_as_they_were_changed_last() {
     let bed = Bed::new(3);
     let mut reading = reader(&bed, 1, json!({}));
-    // The writers of the first node set theirs and close long before the others.
+    // The writers of the first node say last that they begin, and close long before the others.
     let with = |pause_ms: u64| json!({ "steps": 3, "says": true, "pause_ms": pause_ms });
-    let mut all = writers(&bed, &[0], &with(400));
-    all.extend(writers(&bed, &[1, 2], &with(1500)));
+    let mut all = writers(&bed, &[1, 2], &with(1500));
+    all.iter_mut().for_each(|writer| drop(writer.line("open")));
+    all.extend(writers(&bed, &[0], &with(400)));
     let attributes: Value = serde_json::from_str(&reading.line("attributes")).unwrap();
     let mut expected = json!({ "status": "step 2", "title": "ä heat" });
     (0..RANKS).for_each(|rank| expected[format!("end of {rank}")] = json!(3));

@@ -76,6 +76,8 @@ struct Reading {
     /// Whether it opens the space again, without a pause, when a writer has died.
     again: bool,
     timeout_s: u64,
+    /// The same of a wait for a version.
+    step_timeout_s: Option<u64>,
     pause_ms: u64,
 }
 
@@ -92,6 +94,7 @@ impl Default for Reading {
             leave_at: None,
             again: false,
             timeout_s: 100,
+            step_timeout_s: None,
             pause_ms: 0,
         }
     }
@@ -261,7 +264,7 @@ fn read_once(with: &Reading) -> Result<()> {
     let mut reader = Reader::open(&with.name, &options)?;
     println!("\nopen");
     let mut missed = 0;
-    while let Some(version) = reader.begin_step(None)? {
+    while let Some(version) = reader.begin_step(with.step_timeout_s.map(Duration::from_secs))? {
         missed += reader.missed();
         println!("\nversion {version} {:08x}", sum_of(&mut reader)?);
         if with.hold_at == Some(version) {

@@ -64,7 +64,7 @@ fn a_reader_that_closed_early_does_not_keep_the_next_run_from_beginning() {
     let mut reader = bed.nodes[1].run("read", json!({}));
     assert_eq!(reader.line_within("version", Duration::from_secs(1)), None);
     // No reader and no observer of the first run is in its way.
-    bed.nodes[0].run("write", json!({ "steps": 4 })).lines("put");
+    bed.nodes[0].run("write", json!({ "steps": 4, "pause_ms": 300 })).lines("put");
     assert_eq!(reader.lines("version").len(), 4);
     bed.stop();
 }
@@ -76,7 +76,7 @@ fn a_reader_that_opens_again_at_once_reads_the_writers_that_came_again() {
     bed.nodes[0].run("write", json!({ "steps": 3, "pause_ms": 500, "end": "die" })).line("dying");
     reader.line("died");
     reader.line("waiting");
-    let writer = bed.nodes[0].run("write", json!({ "steps": 6, "replace": true }));
+    let writer = bed.nodes[0].run("write", json!({ "steps": 6, "replace": true, "pause_ms": 300 }));
     assert_eq!(reader.lines("version").len(), 6);
     writer.lines("put");
     bed.stop();

