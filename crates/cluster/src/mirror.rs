@@ -42,9 +42,11 @@ const NEXT_WAIT: Duration = Duration::from_secs(5);
 const EACH_NEXT_WAIT: Duration = Duration::from_millis(200);
 /// An answer in words comes within this and the lease, beside the wait that it was asked for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Owners that have ended are asked so often when they did, in so long together, until they answer soon.
+/// The owners of an ended space are asked at most this many times when its writers ended.
 const END_ASKS: usize = 3;
+/// Time limit of all these requests together.
 const END_ASKS_TIMEOUT: Duration = Duration::from_secs(3);
+/// An answer within this is accurate enough.
 const SOON: Duration = Duration::from_millis(50);
 /// A part of a payload comes within this and the lease.
 const PART_TIMEOUT: Duration = Duration::from_secs(10);
@@ -417,8 +419,7 @@ impl Copying {
                 Ok(ranks) => self.copy(&mut writers, opened, ranks),
                 Err(e) => Ending::Failed(format!("the agent cannot inspect its copy of the space: {e}")),
             };
-            let may_be_read = matches!(ending, Ending::Closed { .. });
-            let may_be_read = self.end(writers, ending) && may_be_read;
+            let may_be_read = self.end(writers, ending);
             self.shared.has_ended.store(may_be_read, Relaxed);
             self.shared.is_over.store(true, Relaxed);
             if let (true, Ok(ranks)) = (may_be_read, &ranks) {
@@ -717,18 +718,18 @@ impl Copying {
         }
     }
 
-    /// Whether all writers of the copy did what was to be done.
+    /// Ends the copy. Whether readers may read it to its end.
     fn end(&self, mut writers: Vec<Writer>, ending: Ending) -> bool {
         match ending {
             Ending::Closed { attributes, at_unix_ns } => {
-                // A reader of this node may hold a lock and stand still.
+                // A stopped reader of this node may hold a lock.
                 writers.iter_mut().for_each(|writer| writer.set_timeout(ANSWER_TIMEOUT));
                 let said = writers.first_mut().map_or(Ok(()), |writer| set_attributes(writer, &attributes));
                 let closed = writers
                     .into_iter()
                     .map(|writer| writer.close_as_of(at_unix_ns))
                     .fold(said, |before, this| before.and(this));
-                // Who reads this comes after the end.
+                // Set last: a reader that starts when it sees this state comes after the end.
                 self.shared.set_state(if closed.is_ok() { "finished" } else { "failed" });
                 if let Err(e) = &closed {
                     say!("forebay-agent: space {}: {e}", self.name);
@@ -749,7 +750,7 @@ impl Copying {
                 self.abandon(writers, "the agent of this node was stopped");
             }
         }
-        true
+        false
     }
 
     fn abandon(&self, writers: Vec<Writer>, why: &str) {

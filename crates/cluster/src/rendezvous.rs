@@ -456,7 +456,10 @@ fn own_folder(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The text of a file that agents or programs write, which is no longer than what they do.
+/// The text of a regular file of at most 16 MiB.
+///
+/// # Errors
+/// [`Kind::Io`], also for a longer file or another kind of file.
 pub fn read_text(path: &Path) -> Result<String> {
     let failed = |e| Error::io(format!("cannot read {}", path.display()), e);
     // Opening anything else may wait, and its end may never come.

@@ -60,7 +60,7 @@ fn keep(place: &'static Place) {
             window.set_budget(target);
         }
         if target < claim {
-            // Counted now: what is given away is no longer there.
+            // An exact count: memory that is still in use must not be given away.
             member.shrink(target.max(window.statistics().resident_bytes + window.beside()).min(claim));
         }
         place.say();

@@ -353,7 +353,7 @@ impl Shared {
         let came = all_faults().saturating_sub(self.counted.faults.load(Relaxed)) * PAGE;
         let there = self.resident.load(Relaxed).saturating_add(came);
         let until_full = Duration::from_millis(most.saturating_sub(there) / (RATE_MAX / 1000));
-        // Counting is to be a part of the time.
+        // Limits the share of time that is spent counting.
         let cost = Duration::from_nanos(self.counted.cost_ns.load(Relaxed));
         match there <= most && self.is_counted(until_full.max(4 * cost).min(COUNT_SERVES)) {
             true => there,
