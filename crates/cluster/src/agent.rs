@@ -19,12 +19,13 @@ use crate::authority::{files_of_node, identity};
 use crate::demand::{AgentFolder, Demands};
 use crate::endpoint::Listen;
 use crate::find::{find, Outcome};
-use crate::link::{Answering, Connecting, Link, Outgoing};
+use crate::link::{Answering, Connecting, Link};
 use crate::links::Measuring;
 use crate::message::{Claim, Request, PROTOCOL};
 use crate::mirror::{identities, Mirror};
-use crate::owner::Owner;
+use crate::owner::{Owner, Reply};
 use crate::rendezvous::{card_file, links_file, status_file, Absence, Card, Job, Rendezvous};
+use crate::serve::Listener;
 use crate::status::{MirrorStatus, ServedStatus, Status};
 
 /// The agent looks so often what is wanted.
@@ -99,8 +100,8 @@ impl AgentOptions {
 struct Answers(Arc<Owner>);
 
 impl Answering for Answers {
-    fn answer(&self, request: Request) -> Outgoing {
-        self.0.answer(request)
+    fn reply(&self, request: Request) -> Reply {
+        self.0.reply(request)
     }
 
     fn lost(&self, node: &str) {
@@ -161,6 +162,7 @@ impl Agent {
         })?;
         let incarnation = at.begin(&options.node)?;
         let (listen, reserved) = options.listen.chosen()?;
+        let listener = Listener::bind(listen.data_address(&options.listen)?)?;
         let identity = match listen.is_plain() {
             true => None,
             false => Some(identity(&at, &options.node, &listen.host())?),
@@ -172,12 +174,13 @@ impl Agent {
             node: options.node.clone(),
             incarnation,
             endpoint: listen.endpoint(),
+            data: listener.address,
             host: process::host_name().to_string(),
             pid: std::process::id(),
         };
         let text = serde_json::to_vec_pretty(&card).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
         at.write(&card_file(&options.node), &text)?;
-        let started = Self::connect(&options, &at, identity.as_ref(), &card, deadline, is_over);
+        let started = Self::connect(&options, &at, identity.as_ref(), &card, listener, deadline, is_over);
         drop(reserved);
         let (link, owner) = match started {
             Ok(started) => started,
@@ -209,6 +212,7 @@ impl Agent {
         at: &Rendezvous,
         identity: Option<&crate::authority::Identity>,
         card: &Card,
+        listener: Listener,
         deadline: Instant,
         is_over: impl Fn() -> bool + Copy,
     ) -> Result<(Link, Arc<Owner>)> {
@@ -227,8 +231,9 @@ impl Agent {
             others,
             identity,
             lease: options.lease,
+            at,
         };
-        let link = Link::open(&connecting, Arc::new(Answers(owner.clone())))?;
+        let link = Link::open(&connecting, listener, Arc::new(Answers(owner.clone())))?;
         let nodes: Vec<String> = options.others().cloned().collect();
         let missing = link.peers.wait_for(&nodes, left(), is_over);
         if missing.is_empty() {

@@ -103,6 +103,19 @@ impl Listen {
         Ok((Listen { is_plain: self.is_plain, address: Some(address), port }, reserved))
     }
 
+    /// Where versions are sent from: at the same address, at any port, or at the one behind a port that was `given`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`]: there is no such port.
+    pub fn data_address(&self, given: &Listen) -> Result<SocketAddr> {
+        let port = if given.port == 0 { Some(0) } else { given.port.checked_add(1) };
+        let port = port.ok_or_else(|| {
+            Error::new(Kind::Usage, "an agent uses the port after the given one, too")
+                .with("port", given.port)
+        })?;
+        Ok(SocketAddr::new(self.address.unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)), port))
+    }
+
     /// The address as text.
     pub fn host(&self) -> String {
         self.address.map(|address| address.to_string()).unwrap_or_default()

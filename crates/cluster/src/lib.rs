@@ -11,10 +11,12 @@
 //! | `launch.rs` | commands that start agents on other nodes |
 //! | `agent.rs` | the life of an agent |
 //! | `rendezvous.rs`, `authority.rs`, `endpoint.rs` | the folder of a job, its certificates, where an agent listens |
-//! | `link.rs`, `message.rs` | connections, what is said over them |
-//! | `links.rs` | how fast the connections are |
+//! | `message.rs` | what agents say to each other |
+//! | `link.rs` | the session: who lives, short requests |
+//! | `wire.rs` | the direct connections for versions |
+//! | `links.rs` | how fast these are |
 //! | `demand.rs`, `find.rs`, `mirror.rs`, `pull.rs` | the reader's node |
-//! | `owner.rs` | the writers' node |
+//! | `owner.rs`, `serve.rs` | the writers' node |
 #![forbid(unsafe_code)]
 
 /// A message of the agent. What cannot be written is lost: nothing depends on it.
@@ -55,6 +57,8 @@ mod naming;
 mod owner;
 mod pull;
 mod rendezvous;
+mod serve;
 mod status;
+mod wire;
 
 pub use command::main_with;

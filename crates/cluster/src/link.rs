@@ -1,4 +1,5 @@
-//! The connections between the agents of a job: who lives, requests and answers.
+//! The session between the agents of a job: who lives, requests and answers. Versions have connections of their own
+//! (`wire.rs`).
 //!
 //! Guarantees: agents connect to the endpoints in the job's folder and to nothing else; both sides show a certificate
 //! of the job's authority, unless the fabric is trusted. Each request has a time limit, and ends at once when the
@@ -14,28 +15,28 @@ use std::time::{Duration, Instant};
 
 use forebay_space::{Error, Kind, Result};
 use serde_json::json;
-use zenoh::bytes::ZBytes;
 use zenoh::handlers::{FifoChannel, FifoChannelHandler};
 use zenoh::liveliness::LivelinessToken;
-use zenoh::qos::{CongestionControl, Priority};
+use zenoh::qos::CongestionControl;
 use zenoh::query::{ConsolidationMode, Query, QueryTarget, Reply};
 use zenoh::sample::SampleKind;
 use zenoh::{Session, Wait};
 
 use crate::authority::Identity;
 use crate::message::{
-    bytes_of, checksum, malformed, read_answer, read_request, Answer, Ask, Failure, Request,
-    ANSWER_BYTES_MAX, PROTOCOL,
+    bytes_of, malformed, read_answer, read_request, Answer, Ask, Failure, Request, ANSWER_BYTES_MAX, PROTOCOL,
 };
+use crate::owner::Reply as Answered;
+use crate::rendezvous::Rendezvous;
+use crate::serve::{Listener, Serving};
+use crate::wire::{Tls, Wire};
 
 /// Replies of one query that may wait to be taken: each query has one.
 const REPLIES: usize = 2;
-/// Batches of 64 KiB of payload that wait to be sent to an agent, so that filling and sending overlap.
-const BATCHES: u64 = 8;
-/// Receive buffers of a connection, which are reused; what exceeds them is allocated.
-const RECEIVED_BYTES: u64 = 8 << 20;
 /// A connection stays for at least this long while the other agent receives nothing.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// An agent takes a connection within this.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Closing a session waits for its peers.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -56,6 +57,8 @@ pub struct Connecting<'a> {
     pub identity: Option<&'a Identity>,
     /// After so long without a word an agent is lost.
     pub lease: Duration,
+    /// The folder of the job, which says where the others are.
+    pub at: &'a Rendezvous,
 }
 
 /// Which agents are there.
@@ -133,23 +136,20 @@ pub struct Link {
     pub lease: Duration,
     /// Who is there.
     pub peers: Arc<Peers>,
+    at: Rendezvous,
+    /// None on a trusted fabric.
+    tls: Option<Tls>,
+    /// Sends versions.
+    serving: Mutex<Serving>,
 }
 
 /// What this agent answers.
 pub trait Answering: Send + Sync + 'static {
     /// The answer to a request, which may wait; called on a thread of its own.
-    fn answer(&self, request: Request) -> Outgoing;
+    fn reply(&self, request: Request) -> Answered;
 
     /// The agent of a node was lost.
     fn lost(&self, node: &str);
-}
-
-/// An answer on its way out.
-pub enum Outgoing {
-    /// A message.
-    Message(Result<Answer>),
-    /// Bytes of payload.
-    Payload(ZBytes),
 }
 
 /// The text of an error without the places in the source of a library, ` at FILE.rs:LINE.`.
@@ -173,7 +173,12 @@ impl Link {
     ///
     /// # Errors
     /// [`Kind::NotPossibleHere`]: the endpoint cannot be listened at.
-    pub fn open(connecting: &Connecting<'_>, answering: Arc<dyn Answering>) -> Result<Link> {
+    pub fn open(
+        connecting: &Connecting<'_>,
+        listener: Listener,
+        answering: Arc<dyn Answering>,
+    ) -> Result<Link> {
+        let tls = connecting.identity.map(Tls::new).transpose()?;
         let failed = |e: zenoh::Error| {
             let reason = without_places(&e.to_string());
             Error::new(Kind::NotPossibleHere, format!("the agent cannot listen or connect: {reason}"))
@@ -187,12 +192,25 @@ impl Link {
         let (job, node) = (connecting.job, connecting.node);
         watch(&session, job, &peers, answering.clone()).map_err(failed)?;
         serve(&session, &key_of(job, node), answering.clone()).map_err(failed)?;
+        let serving = Mutex::new(listener.serve(tls.clone(), answering.clone(), peers.clone())?);
         // Last: who sees the token may ask.
         let token = session.liveliness().declare_token(token_of(job, node, connecting.incarnation)).wait();
         let token = token.map_err(failed)?;
         let (job, node, incarnation) = (job.to_string(), node.to_string(), connecting.incarnation);
-        let lease = connecting.lease;
-        Ok(Link { session, _token: token, job, node, incarnation, own: answering, lease, peers })
+        let (lease, at) = (connecting.lease, connecting.at.clone());
+        Ok(Link {
+            session,
+            _token: token,
+            job,
+            node,
+            incarnation,
+            own: answering,
+            lease,
+            peers,
+            at,
+            tls,
+            serving,
+        })
     }
 
     /// Asks the agent of `node`, at most for `within`.
@@ -209,27 +227,9 @@ impl Link {
     /// # Errors
     /// As [`Link::ask`].
     pub fn begin(&self, node: &str, ask: Ask, within: Duration) -> Result<Pending> {
-        self.send(node, ask, within, Priority::InteractiveHigh)
-    }
-
-    /// Asks the agent of `node` for bytes, which [`Pending::bytes`] takes.
-    ///
-    /// # Errors
-    /// As [`Link::ask`].
-    pub fn ask_bytes(&self, node: &str, ask: Ask, within: Duration) -> Result<Pending> {
-        self.send(node, ask, within, Priority::Data)
-    }
-
-    /// Whether this is the node of the agent.
-    pub fn is_own(&self, node: &str) -> bool {
-        self.node == node
-    }
-
-    fn send(&self, node: &str, ask: Ask, within: Duration, priority: Priority) -> Result<Pending> {
-        let request =
-            Request { protocol: PROTOCOL, node: self.node.clone(), incarnation: self.incarnation, ask };
+        let request = self.request(ask);
         if self.is_own(node) {
-            return Ok(Pending::Here(self.own.answer(request)));
+            return Ok(Pending::Here(words(self.own.reply(request))));
         }
         if !self.peers.is_there(node) {
             return Err(gone(node));
@@ -241,7 +241,6 @@ impl Link {
             .target(QueryTarget::All)
             .consolidation(ConsolidationMode::None)
             .congestion_control(CongestionControl::Block)
-            .priority(priority)
             .timeout(within)
             .with(FifoChannel::new(REPLIES))
             .wait()
@@ -251,8 +250,34 @@ impl Link {
         Ok(Pending::Sent(handler))
     }
 
+    /// Whether this is the node of the agent.
+    pub fn is_own(&self, node: &str) -> bool {
+        self.node == node
+    }
+
+    /// A request of this agent.
+    pub fn request(&self, ask: Ask) -> Request {
+        Request { protocol: PROTOCOL, node: self.node.clone(), incarnation: self.incarnation, ask }
+    }
+
+    /// What this agent itself answers, which may wait.
+    pub fn reply_here(&self, ask: Ask) -> Answered {
+        self.own.reply(self.request(ask))
+    }
+
+    /// A connection to the agent of `node`, by which it sends versions.
+    ///
+    /// # Errors
+    /// [`Kind::PeerMissing`], [`Kind::TimedOut`].
+    pub fn connect(&self, node: &str) -> Result<Wire> {
+        // As it is there now: it may have been started again.
+        let card = self.at.card(node)?.ok_or_else(|| gone(node))?;
+        Wire::connect(card.data, self.tls.as_ref(), node, CONNECT_TIMEOUT)
+    }
+
     /// Ends the session; waits a little for its peers.
     pub fn close(&self) {
+        lock(&self.serving).end();
         let session = self.session.clone();
         let closing = std::thread::spawn(move || {
             let _ = session.close().wait();
@@ -269,72 +294,38 @@ pub enum Pending {
     /// To another node.
     Sent(FifoChannelHandler<Reply>),
     /// To this one, with its answer.
-    Here(Outgoing),
+    Here(Result<Answer>),
 }
 
 impl Pending {
-    /// The answer in words.
+    /// The answer.
     ///
     /// # Errors
     /// Those of [`Link::ask`].
     pub fn answer(self, node: &str, within: Duration) -> Result<Answer> {
-        match self {
-            Pending::Sent(handler) => read_answer(node, &take(&handler, node, within)?.0.to_bytes()),
-            Pending::Here(Outgoing::Message(answer)) => answer,
-            Pending::Here(Outgoing::Payload(_)) => Err(malformed("words were asked for, and not bytes")),
+        let handler = match self {
+            Pending::Sent(handler) => handler,
+            Pending::Here(answer) => return answer,
+        };
+        let late =
+            |text: &str| Err(Error::new(Kind::TimedOut, format!("node {node} did not answer in time{text}")));
+        // Its end is told by the session, also when the other agent is gone; a little later at most.
+        match handler.recv_timeout(within + Duration::from_millis(500)) {
+            Ok(Some(reply)) => match reply.into_result() {
+                Ok(sample) => read_answer(node, &sample.payload().to_bytes()),
+                Err(e) => {
+                    late(&e.payload().try_to_string().map_or(String::new(), |text| format!(": {text}")))
+                }
+            },
+            Ok(None) => late(""),
+            Err(_) => Err(gone(node)),
         }
     }
-
-    /// The bytes, which are `expected`, as parts that lie one behind the other.
-    ///
-    /// # Errors
-    /// [`Kind::Damaged`]: there are other bytes than were sent, or not as many; those of [`Link::ask`].
-    pub fn bytes(self, node: &str, expected: u64, within: Duration) -> Result<ZBytes> {
-        let words =
-            |answer| malformed(&format!("bytes were asked for, and not {answer:?}")).with("node", node);
-        let (payload, sum) = match self {
-            Pending::Sent(handler) => take(&handler, node, within)?,
-            // By the owner that made it, in this process.
-            Pending::Here(Outgoing::Payload(part)) => return Ok(part),
-            Pending::Here(Outgoing::Message(answer)) => return Err(words(answer?)),
-        };
-        let Some(sum) = sum else {
-            // Without a checksum it is a message: of an error.
-            return Err(words(read_answer(node, &payload.to_bytes())?));
-        };
-        check_part(node, &payload, &sum.to_bytes(), expected)?;
-        Ok(payload)
-    }
 }
 
-/// Payload and attachment of a reply.
-fn take(
-    handler: &FifoChannelHandler<Reply>,
-    node: &str,
-    within: Duration,
-) -> Result<(ZBytes, Option<ZBytes>)> {
-    // Its end is told by the session, also when the other agent is gone; a little later at most.
-    match handler.recv_timeout(within + Duration::from_millis(500)) {
-        Ok(Some(reply)) => match reply.into_result() {
-            Ok(sample) => Ok((sample.payload().clone(), sample.attachment().cloned())),
-            Err(e) => {
-                let text = e.payload().try_to_string().map(|text| text.into_owned()).unwrap_or_default();
-                Err(Error::new(Kind::TimedOut, format!("node {node} did not answer in time: {text}")))
-            }
-        },
-        Ok(None) => Err(Error::new(Kind::TimedOut, format!("node {node} did not answer in time"))),
-        Err(_) => Err(gone(node)),
-    }
-}
-
-/// Checks bytes of payload: their number, and their checksum.
-fn check_part(node: &str, payload: &ZBytes, sum: &[u8], expected: u64) -> Result<()> {
-    match payload.len() as u64 == expected && *sum == checksum(payload.slices()) {
-        true => Ok(()),
-        false => Err(Error::new(Kind::Damaged, format!("data from node {node} failed the checksum"))
-            .with("bytes", payload.len())
-            .with("expected", expected)),
-    }
+/// What is said of an answer here: bytes have connections of their own.
+fn words(reply: Answered) -> Result<Answer> {
+    reply.answer.unwrap_or_else(|| Err(malformed("it is no request in words")))
 }
 
 /// The error for an agent that is not there.
@@ -396,7 +387,7 @@ fn serve(session: &Session, key: &str, answering: Arc<dyn Answering>) -> zenoh::
     std::thread::spawn(move || {
         for query in refused {
             let error = Error::new(Kind::TooMany, "the agent has too many requests");
-            reply(&query, Outgoing::Message(Err(error)));
+            reply(&query, Err(error));
             lock(&refusing).push(query);
         }
     });
@@ -415,8 +406,7 @@ fn serve(session: &Session, key: &str, answering: Arc<dyn Answering>) -> zenoh::
             std::thread::spawn(move || {
                 let request = query.payload().map(|payload| read_request(&payload.to_bytes()));
                 let request = request.unwrap_or_else(|| Err(malformed("it is empty")));
-                let answer = request.map(|request| answering.answer(request));
-                reply(&query, answer.unwrap_or_else(|e| Outgoing::Message(Err(e))));
+                reply(&query, request.and_then(|request| words(answering.reply(request))));
                 drop(before);
                 lock(&answered).push(query);
                 busy.fetch_sub(1, SeqCst);
@@ -426,23 +416,12 @@ fn serve(session: &Session, key: &str, answering: Arc<dyn Answering>) -> zenoh::
         .wait()
 }
 
-fn reply(query: &Query, answer: Outgoing) {
-    let key = query.key_expr().clone();
-    let sent = match answer {
-        Outgoing::Payload(bytes) => {
-            let sum = checksum(bytes.slices());
-            query.reply(key, bytes).attachment(sum.to_vec()).wait()
-        }
-        Outgoing::Message(answer) => {
-            let answer = answer.unwrap_or_else(|e| Answer::Failed(Failure::from(&e)));
-            let bytes = bytes_of(&answer)
-                .or_else(|e| bytes_of(&Answer::Failed(Failure::from(&e))))
-                .unwrap_or_default();
-            query.reply(key, bytes).wait()
-        }
-    };
-    // Who asked is gone.
-    drop(sent);
+fn reply(query: &Query, answer: Result<Answer>) {
+    let answer = answer.unwrap_or_else(|e| Answer::Failed(Failure::from(&e)));
+    let bytes =
+        bytes_of(&answer).or_else(|e| bytes_of(&Answer::Failed(Failure::from(&e)))).unwrap_or_default();
+    // Who asked may be gone.
+    let _ = query.reply(query.key_expr().clone(), bytes).wait();
 }
 
 /// The session's configuration.
@@ -480,11 +459,10 @@ fn configuration(connecting: &Connecting<'_>) -> serde_json::Value {
                     "lease": connecting.lease.as_millis() as u64,
                     "keep_alive": 4,
                     "queue": {
-                        "size": { "data": BATCHES },
                         "congestion_control": { "block": { "wait_before_close": wait.as_micros() as u64 } },
                     },
                 },
-                "rx": { "buffer_size": RECEIVED_BYTES, "max_message_size": ANSWER_BYTES_MAX + (1 << 16) },
+                "rx": { "max_message_size": ANSWER_BYTES_MAX + (1 << 16) },
                 "tls": tls.unwrap_or_else(|| json!({})),
             },
             "shared_memory": { "enabled": false },
@@ -501,21 +479,6 @@ mod tests {
         let text = "no listener [Address in use (os error 98)] at /x/z-1.2/src/tcp.rs:321. - Caused by it";
         assert_eq!(without_places(text), "no listener [Address in use (os error 98)] - Caused by it");
         assert_eq!(without_places("as at first"), "as at first");
-    }
-
-    #[test]
-    fn other_bytes_than_were_sent_are_damaged() {
-        let sent = b"0123456789".to_vec();
-        let sum = checksum([sent.as_slice()].into_iter());
-        let check = |bytes: &[u8], sum: &[u8]| check_part("n0", &ZBytes::from(bytes.to_vec()), sum, 10);
-        check(&sent, &sum).unwrap();
-        let mut damaged = sent.clone();
-        damaged[3] ^= 1;
-        let short = &sent[..9];
-        let of_short = checksum([short].into_iter());
-        for (bytes, sum) in [(&damaged[..], &sum[..]), (short, &of_short), (&sent, &sum[..3]), (&sent, &[])] {
-            assert_eq!(check(bytes, sum).unwrap_err().kind(), Kind::Damaged);
-        }
     }
 
     #[test]

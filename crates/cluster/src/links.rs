@@ -3,7 +3,7 @@
 //! The command writes a request into the folder of the job. Each agent reads from all others, one after the other,
 //! beginning with the node after its own, so that no node serves all at once, and writes what it found.
 //!
-//! Guarantees: what is measured travels as versions do (the same requests, parts, checksums, encryption); each
+//! Guarantees: what is measured travels as versions do (the same connections, parts, checksums, encryption); each
 //! connection takes a limited time; a newer request ends an older one, and an agent measures for one at a time. The
 //! command removes its files. What an agent writes after that it removes itself; what a killed command leaves,
 //! `forebay agent stop` removes.
@@ -20,19 +20,19 @@ use forebay_space::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use uuid::Uuid;
-use zenoh::bytes::ZBytes;
 
 use crate::link::Link;
-use crate::message::{Ask, PART_BYTES_MAX};
-use crate::pull::{Pull, What};
+use crate::message::Ask;
+use crate::pull::Source;
 use crate::rendezvous::{links_file, Absence, Rendezvous, LINKS_FILE};
+use crate::wire::PART_BYTES_MAX;
 
 /// Requests of which each waits for the answer to the one before.
 const TRIPS: usize = 50;
 /// On a slow connection there are as many as fit into this time.
 const TRIPS_MAX: Duration = Duration::from_secs(5);
 /// Bytes of such an answer.
-const TRIP_BYTES: u64 = 8;
+const TRIP_BYTES: usize = 8;
 /// With less data the time is that of the request.
 const BYTES_MIN: u64 = 1 << 20;
 /// What has not been read after this long is not read.
@@ -92,13 +92,12 @@ struct Measurement {
     error: Option<String>,
 }
 
-/// Bytes to send to an agent that measures.
-pub fn probe(bytes: u64) -> ZBytes {
+/// Bytes to send to an agent that measures, [`PART_BYTES_MAX`] of them.
+pub fn pattern() -> &'static [u8] {
     static PATTERN: OnceLock<Vec<u8>> = OnceLock::new();
-    let pattern = PATTERN.get_or_init(|| {
+    PATTERN.get_or_init(|| {
         (0..PART_BYTES_MAX as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
-    });
-    ZBytes::from(pattern[..(bytes.min(PART_BYTES_MAX)) as usize].to_vec())
+    })
 }
 
 /// The measurement of an agent that was requested last.
@@ -171,11 +170,11 @@ fn in_turn(node: &str, nodes: &[String]) -> Vec<String> {
 
 fn measure_all(
     at: &Rendezvous,
-    link: &Link,
+    link: &Arc<Link>,
     node: &str,
     others: &[String],
     wanted: &Wanted,
-    is_over: &AtomicBool,
+    is_over: &Arc<AtomicBool>,
 ) {
     let mut found = Measurements { id: wanted.id.clone(), links: Vec::new() };
     for from in others {
@@ -214,14 +213,18 @@ fn write(at: &Rendezvous, node: &str, found: &Measurements) -> Result<()> {
 }
 
 /// Times of requests in order, then bytes and seconds of a transfer.
-fn measure(link: &Link, from: &str, bytes: u64, is_over: &AtomicBool) -> Result<(Vec<Duration>, u64, f64)> {
+fn measure(
+    link: &Arc<Link>,
+    from: &str,
+    bytes: u64,
+    is_over: &Arc<AtomicBool>,
+) -> Result<(Vec<Duration>, u64, f64)> {
     let within = PART_TIMEOUT + link.lease;
-    let trip = || -> Result<Duration> {
-        if is_over.load(Relaxed) {
-            return Err(Error::new(Kind::TimedOut, "the measurement was ended"));
-        }
+    let mut source = Source::new(link, from, link.peers.losses(from), is_over);
+    let mut trip = || -> Result<Duration> {
         let begin = Instant::now();
-        link.ask_bytes(from, Ask::Probe { bytes: TRIP_BYTES }, within)?.bytes(from, TRIP_BYTES, within)?;
+        source.send(Ask::Probe { bytes: TRIP_BYTES as u64 }, within)?;
+        source.take(&mut [0; TRIP_BYTES], within)?;
         Ok(begin.elapsed())
     };
     // The first one wakes the threads.
@@ -232,15 +235,14 @@ fn measure(link: &Link, from: &str, bytes: u64, is_over: &AtomicBool) -> Result<
         trips.push(trip()?);
     }
     trips.sort();
-    let mut pull = Pull::new(link, from, What::Probe, bytes, within);
+    let mut out = vec![0; PART_BYTES_MAX];
     let (begin, mut came) = (Instant::now(), 0);
-    while came == 0 || (came < bytes && begin.elapsed() < TRANSFER_MAX && !is_over.load(Relaxed)) {
-        came += pull.next_part()?.len() as u64;
+    source.send(Ask::Probe { bytes }, within)?;
+    while came == 0 || (came < bytes && begin.elapsed() < TRANSFER_MAX) {
+        came += source.take(&mut out, within)? as u64;
     }
-    let seconds = begin.elapsed().as_secs_f64();
-    // What is still on its way would delay the requests of the next measurement.
-    pull.drain();
-    Ok((trips, came, seconds))
+    // What is still on its way ends with the connection.
+    Ok((trips, came, begin.elapsed().as_secs_f64()))
 }
 
 impl Measurement {
@@ -509,11 +511,5 @@ mod tests {
         // One slow node of three.
         let links = [1e9, 1e8, 1e9, 1e8, 1e8, 1e8].map(|rate| link("n0", 100.0, rate));
         assert_eq!(links.iter().filter(|link| link.is_slow(quartiles(&links))).count(), 4);
-    }
-
-    #[test]
-    fn no_more_than_a_part_is_sent() {
-        assert_eq!(probe(TRIP_BYTES).len(), 8);
-        assert_eq!(probe(PART_BYTES_MAX + 1).len() as u64, PART_BYTES_MAX);
     }
 }

@@ -1,23 +1,22 @@
 //! What agents say to each other: requests and answers as JSON, with the number of the protocol.
 //!
 //! Guarantees: a message of another protocol, a longer one than allowed or one that is not understood is refused before
-//! anything is done; lists have a limit. Payloads are no messages: they travel as plain bytes, with their checksum
-//! beside them ([`checksum`]). Not here: who answers (`owner.rs`), how they travel (`link.rs`).
+//! anything is done; lists have a limit. Payloads are no messages: they travel as plain bytes (`wire.rs`). Not here: who
+//! answers (`owner.rs`), how messages travel (`link.rs`, `wire.rs`).
 
 use std::collections::BTreeMap;
 
 use forebay_space::{Attribute, Dtype, Error, Kind, Record, Result, Wanted};
-use forebay_tier::checksum::crc32c_append;
 use serde::{Deserialize, Serialize};
 
 /// The protocol. Agents of a job speak the same one.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// A request is at most this long: it names at most [`RANKS_MAX`] ranks.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// An answer is at most this long: it lists at most [`RECORDS_MAX`] records.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Bytes of payload in one answer.
-pub const PART_BYTES_MAX: u64 = 4 << 20;
+/// The payload of a version follows the answer that it is there, if it has at most so many bytes.
+pub const INLINE_BYTES_MAX: u64 = 256 << 10;
 /// Records of one version.
 pub const RECORDS_MAX: usize = 200_000;
 /// Readers of one node that wait for a space, as far as they take different things.
@@ -60,7 +59,8 @@ pub enum Ask {
         /// Its identity, as it was found.
         uuid: String,
     },
-    /// Waits for a version, and releases all before it; or looks whether there will be one.
+    /// Waits for a version, and releases all before it; or looks whether there will be one. A payload of at most
+    /// [`INLINE_BYTES_MAX`] follows the answer.
     Next {
         /// The mirror.
         mirror: String,
@@ -72,8 +72,8 @@ pub enum Ask {
         #[serde(default)]
         peek: bool,
     },
-    /// Bytes of a version: of the payloads of its records one behind the other, in the order of the list. The answer is
-    /// no JSON.
+    /// Bytes of a version: of the payloads of its records one behind the other, in the order of the list. They follow
+    /// in place of an answer.
     Read {
         /// The mirror.
         mirror: String,
@@ -81,12 +81,12 @@ pub enum Ask {
         version: u64,
         /// The first byte.
         offset: u64,
-        /// How many; at most [`PART_BYTES_MAX`].
+        /// How many.
         bytes: u64,
     },
-    /// Bytes without a meaning, to measure the connection. The answer is no JSON.
+    /// Bytes without a meaning, to measure the connection, in place of an answer.
     Probe {
-        /// How many; at most [`PART_BYTES_MAX`].
+        /// How many.
         bytes: u64,
     },
     /// Says which ranks read the mirror, and how far they are.
@@ -280,6 +280,14 @@ pub struct Version {
     pub attributes: Attributes,
 }
 
+impl Version {
+    /// Bytes of its payload, if they follow the answer.
+    pub fn inline_bytes(&self) -> Option<u64> {
+        let bytes = self.records.iter().try_fold(0u64, |sum, record| sum.checked_add(record.bytes));
+        bytes.filter(|bytes| *bytes <= INLINE_BYTES_MAX)
+    }
+}
+
 /// A record as text.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RecordText {
@@ -420,11 +428,6 @@ pub fn read_request(bytes: &[u8]) -> Result<Request> {
     match &request.ask {
         Ask::Find { wanted, .. } if wanted.len() > CLAIMS_MAX => Err(malformed("it names too many readers")),
         Ask::Readers { ranks, .. } if ranks.len() > RANKS_MAX => Err(malformed("it names too many ranks")),
-        Ask::Read { bytes, .. } | Ask::Probe { bytes } if *bytes > PART_BYTES_MAX => {
-            Err(malformed("it asks for too many bytes")
-                .with("bytes", bytes)
-                .with("bytes_max", PART_BYTES_MAX))
-        }
         _ => Ok(request),
     }
 }
@@ -467,11 +470,6 @@ pub fn bytes_of<T: Serialize>(message: &T) -> Result<Vec<u8>> {
     }
 }
 
-/// What travels beside a payload: CRC-32C of its bytes, in little-endian order.
-pub fn checksum<'a>(parts: impl Iterator<Item = &'a [u8]>) -> [u8; 4] {
-    parts.fold(0, crc32c_append).to_le_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -498,12 +496,10 @@ mod tests {
             text.replace("find", "fund").into_bytes(),
             text.replace("\"node\"", "\"more\":1,\"node\"").into_bytes(),
             vec![b' '; REQUEST_BYTES_MAX + 1],
-            request(Ask::Read { mirror: "m".into(), version: 0, offset: 0, bytes: PART_BYTES_MAX + 1 }),
-            request(Ask::Probe { bytes: PART_BYTES_MAX + 1 }),
         ] {
             assert_eq!(read_request(&bytes).unwrap_err().kind(), Kind::UnknownFormat);
         }
-        let other = read_request(text.replace("\"protocol\":1", "\"protocol\":2").as_bytes()).unwrap_err();
+        let other = read_request(text.replace("\"protocol\":2", "\"protocol\":3").as_bytes()).unwrap_err();
         assert!(other.to_string().contains("n1"), "{other}");
     }
 
@@ -522,12 +518,5 @@ mod tests {
         for wrong in [record(2, "float64", 16), record(1, "float65", 16), record(1, "float64", 15)] {
             wrong.record(&[0, 1]).unwrap_err();
         }
-    }
-
-    #[test]
-    fn a_checksum_is_that_of_the_whole() {
-        let whole = checksum([b"123456789".as_slice()].into_iter());
-        assert_eq!(u32::from_le_bytes(whole), 0xe306_9283);
-        assert_eq!(checksum([b"1234".as_slice(), b"56789"].into_iter()), whole);
     }
 }

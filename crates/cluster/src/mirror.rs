@@ -11,7 +11,6 @@
 //! (`find.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,16 +24,15 @@ use forebay_space::{
 
 use forebay_tier::capacity::headroom;
 use forebay_tier::clock::realtime_ns;
-use zenoh::bytes::ZBytes;
 
-use crate::find::Source;
+use crate::find;
 use crate::link::{gone, Link};
 use crate::message::{
     malformed, piece_of, Answer, Ask, Attributes, Next, Opened, Place, Rank, Version, RANKS_MAX,
 };
 use crate::naming::stand_in_name;
 use crate::owner::{sentence, Owner, StandIn};
-use crate::pull::{Pull, What};
+use crate::pull::{Pull, Source};
 
 /// How long one request for the next version waits at the owner.
 const NEXT_WAIT: Duration = Duration::from_secs(5);
@@ -75,7 +73,7 @@ pub struct Mirror {
 
 #[derive(Default)]
 struct Shared {
-    is_stopping: AtomicBool,
+    is_stopping: Arc<AtomicBool>,
     /// The space has ended, or cannot be copied any further.
     is_over: AtomicBool,
     /// The owner's writers have closed, and all that they put was copied.
@@ -108,8 +106,8 @@ enum Copied {
 
 /// What the owners' answers mean together.
 enum All {
-    /// Of each owner what it has of the version.
-    Versions(Vec<Version>),
+    /// Of each owner what it has of the version, and its payload if that came with it.
+    Versions(Vec<(Version, Option<Vec<u8>>)>),
     /// Some do not have it yet.
     Waiting,
     /// All writers have closed.
@@ -131,6 +129,8 @@ struct Told {
     /// When it was asked, nanoseconds since 1970.
     asked_unix_ns: u64,
     next: Next,
+    /// The payload that came with it.
+    inline: Option<Vec<u8>>,
 }
 
 impl Told {
@@ -184,7 +184,7 @@ fn too_large(version: u64, mirror: &SpaceInfo) -> Error {
 }
 
 /// What a mirror is a copy of: spaces, and the start of their writers.
-pub fn identities(sources: &[Source]) -> Vec<(String, u32)> {
+pub fn identities(sources: &[find::Source]) -> Vec<(String, u32)> {
     sources.iter().map(|(_, found)| (found.uuid.clone(), found.incarnation)).collect()
 }
 
@@ -199,7 +199,7 @@ impl Mirror {
         link: &Arc<Link>,
         owner: &Arc<Owner>,
         name: &str,
-        sources: &[Source],
+        sources: &[find::Source],
         before: Option<&str>,
     ) -> Result<Mirror> {
         let shared = Arc::<Shared>::default();
@@ -305,11 +305,15 @@ impl Copying {
     }
 
     /// Opens the space at its owners, and makes the copy: what it is made like, its writers, its identity.
-    fn begin(&mut self, sources: &[Source], before: Option<&str>) -> Result<(Opened, Vec<Writer>, String)> {
+    fn begin(
+        &mut self,
+        sources: &[find::Source],
+        before: Option<&str>,
+    ) -> Result<(Opened, Vec<Writer>, String)> {
         let mut all: Option<Opened> = None;
         // This node last: it answers at once, and the others meanwhile.
-        let is_own = |source: &&Source| self.link.is_own(&source.0);
-        let (own, others): (Vec<&Source>, Vec<&Source>) = sources.iter().partition(is_own);
+        let is_own = |source: &&find::Source| self.link.is_own(&source.0);
+        let (own, others): (Vec<_>, Vec<_>) = sources.iter().partition(is_own);
         for (node, found) in others.into_iter().chain(own) {
             let losses = self.link.peers.losses(node);
             let (mirror, name, uuid) = (self.mirror.clone(), found.name.clone(), found.uuid.clone());
@@ -443,21 +447,25 @@ impl Copying {
     /// Copies versions until there are no more.
     fn copy(&self, writers: &mut [Writer], opened: &Opened, ranks: &ReaderRanks) -> Ending {
         let mut version = opened.oldest;
+        let source =
+            |owned: &Owned| Source::new(&self.link, &owned.node, owned.losses, &self.shared.is_stopping);
+        let mut sources: Vec<Source> = self.owners.iter().map(source).collect();
         let mut answers: Vec<Option<Told>> = self.owners.iter().map(|_| None).collect();
         loop {
             // What no rank waits for is not to hold up the owners' writers.
             if self.shared.is_unused.load(Relaxed) {
                 return Ending::Unused;
             }
-            let next = match self.next(version, &mut answers) {
+            let next = match self.next(version, &mut sources, &mut answers) {
                 Ok(Some(next)) => next,
                 Ok(None) => return Ending::Stopped,
+                Err(_) if self.is_stopping() => return Ending::Stopped,
                 Err(e) => return Ending::Failed(sentence(&e)),
             };
             match next {
                 All::Waiting => {}
                 All::Ended { attributes, at_unix_ns } => {
-                    let at_unix_ns = at_unix_ns.max(self.ended_unix_ns(version));
+                    let at_unix_ns = at_unix_ns.max(self.ended_unix_ns(version, &mut sources));
                     return Ending::Closed { attributes, at_unix_ns };
                 }
                 All::Failed(text) => return Ending::Failed(text),
@@ -468,10 +476,11 @@ impl Copying {
                         oldest.saturating_sub(1)
                     ));
                 }
-                All::Versions(found) => match self.copy_version(writers, version, &found) {
+                All::Versions(found) => match self.copy_version(writers, version, &found, &mut sources) {
                     Ok(Copied::Whole) => version += 1,
                     Ok(Copied::Stopped) => return Ending::Stopped,
                     Ok(Copied::Unused) => return Ending::Unused,
+                    Err(_) if self.is_stopping() => return Ending::Stopped,
                     Err(e) => {
                         return Ending::Failed(format!(
                             "version {version} from node {}: {}",
@@ -486,20 +495,20 @@ impl Copying {
 
     /// When the last writer of all owners ended, nanoseconds since 1970 by the clock of this node, and not later.
     /// Owners that have ended answer at once, if nothing holds them up. 0: none of them does.
-    fn ended_unix_ns(&self, version: u64) -> u64 {
+    fn ended_unix_ns(&self, version: u64, sources: &mut [Source]) -> u64 {
         let began = Instant::now();
         let mut last = 0;
         for _ in 0..END_ASKS {
             let asked_unix_ns = realtime_ns();
             let left = || END_ASKS_TIMEOUT.saturating_sub(began.elapsed());
-            let ask = |owned: &Owned| {
-                let ask = Ask::Next { mirror: self.mirror.clone(), version, wait_ms: 0, peek: false };
-                (owned.node.clone(), self.link.begin(&owned.node, ask, left()))
+            let ask = |source: &mut Source| {
+                source
+                    .send(Ask::Next { mirror: self.mirror.clone(), version, wait_ms: 0, peek: false }, left())
             };
-            let asked: Vec<_> = self.owners.iter().map(ask).collect();
-            for (node, asked) in asked {
-                if let Ok(Answer::Next(next)) = asked.and_then(|asked| asked.answer(&node, left())) {
-                    last = last.max(Told { asked_unix_ns, next }.ended_unix_ns());
+            let asked: Vec<_> = sources.iter_mut().map(ask).collect();
+            for (source, asked) in sources.iter_mut().zip(asked) {
+                if let Ok(Answer::Next(next)) = asked.and_then(|()| source.answer(left())) {
+                    last = last.max(Told { asked_unix_ns, next, inline: None }.ended_unix_ns());
                 }
             }
             let took = realtime_ns().saturating_sub(asked_unix_ns);
@@ -511,19 +520,26 @@ impl Copying {
     }
 
     /// Asks for a version; None: the mirror is to end. `answers` has what owners said of it before.
-    fn next(&self, version: u64, answers: &mut [Option<Told>]) -> Result<Option<All>> {
+    fn next(
+        &self,
+        version: u64,
+        sources: &mut [Source],
+        answers: &mut [Option<Told>],
+    ) -> Result<Option<All>> {
         let mut tries = 0;
         loop {
             if self.is_stopping() {
                 return Ok(None);
             }
             self.check_lost()?;
-            match self.ask_next(version, answers) {
+            match self.ask_next(version, sources, answers) {
                 Ok(()) => return Ok(Some(self.all_of(version, answers))),
                 // That it is gone is known a moment later.
                 Err(e)
-                    if matches!(e.kind(), Kind::PeerMissing | Kind::TimedOut | Kind::TooMany)
-                        && tries < 3 =>
+                    if matches!(
+                        e.kind(),
+                        Kind::PeerMissing | Kind::TimedOut | Kind::TooMany | Kind::Damaged
+                    ) && tries < 3 =>
                 {
                     tries += 1;
                     let until = Instant::now() + Duration::from_secs(1);
@@ -538,36 +554,55 @@ impl Copying {
 
     /// Asks the owners that have not answered yet, which wait at the same time; and those that have the version whether
     /// their writers still live.
-    fn ask_next(&self, version: u64, answers: &mut [Option<Told>]) -> Result<()> {
+    fn ask_next(&self, version: u64, sources: &mut [Source], answers: &mut [Option<Told>]) -> Result<()> {
         let asked_unix_ns = realtime_ns();
         let is_alone = self.owners.len() == 1 && !self.link.is_own(&self.owners[0].node);
         let wait = if is_alone { NEXT_WAIT } else { EACH_NEXT_WAIT };
         let within = wait + ANSWER_TIMEOUT + self.link.lease;
-        let ask = |(owned, answer): (&Owned, &Option<Told>)| {
+        let ask = |(source, answer): (&mut Source, &Option<Told>)| {
             let mirror = self.mirror.clone();
             let ask = match answer.as_ref().map(|told| &told.next) {
                 None => Ask::Next { mirror, version, wait_ms: wait.as_millis() as u64, peek: false },
                 Some(Next::Version(_)) => Ask::Next { mirror, version: version + 1, wait_ms: 0, peek: true },
                 Some(_) => return None,
             };
-            Some(self.link.begin(&owned.node, ask, within))
+            Some(source.send(ask, within))
         };
-        // This node, the last one, answers before `begin` returns.
-        let asked: Vec<_> = self.owners.iter().zip(answers.iter()).map(ask).collect();
-        for ((owned, asked), answer) in self.owners.iter().zip(asked).zip(answers) {
+        // This node, the last one, answers before `send` returns.
+        let asked: Vec<_> = sources.iter_mut().zip(answers.iter()).map(ask).collect();
+        // Each answer is taken, whatever another one was: the next one would be taken for it.
+        let mut failed = None;
+        for ((source, asked), answer) in sources.iter_mut().zip(asked).zip(answers) {
             let Some(asked) = asked else { continue };
-            match (asked?.answer(&owned.node, within)?, &answer) {
-                (Answer::Next(Next::Waiting), _) => {}
-                (Answer::Next(next), None) | (Answer::Next(next @ Next::Died(_)), _) => {
-                    *answer = Some(Told { asked_unix_ns, next });
+            match (asked.and_then(|()| self.answer_to_next(source, within)), &answer) {
+                (Err(e), _) => failed = Some(e),
+                (Ok((Next::Waiting, _)), _) => {}
+                (Ok((next, inline)), None) | (Ok((next @ Next::Died(_), inline)), _) => {
+                    *answer = Some(Told { asked_unix_ns, next, inline });
                 }
-                (Answer::Next(_), Some(_)) => {}
-                (other, _) => {
-                    return Err(malformed(&format!("a version was asked for, and not {other:?}")));
-                }
+                (Ok(_), Some(_)) => {}
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// What an owner says of a version, and its payload if that comes with it.
+    fn answer_to_next(&self, source: &mut Source, within: Duration) -> Result<(Next, Option<Vec<u8>>)> {
+        let next = match source.answer(within)? {
+            Answer::Next(next) => next,
+            other => return Err(malformed(&format!("a version was asked for, and not {other:?}"))),
+        };
+        let bytes = match &next {
+            Next::Version(version) => version.inline_bytes(),
+            _ => None,
+        };
+        let Some(bytes) = bytes else { return Ok((next, None)) };
+        let mut inline = vec![0; bytes as usize];
+        let mut came = 0;
+        while came < inline.len() {
+            came += source.take(&mut inline[came..], within)?;
+        }
+        Ok((next, Some(inline)))
     }
 
     /// What the answers of all owners mean together: a version is there when all have it.
@@ -596,7 +631,7 @@ impl Copying {
             let Some(told) = answer.take() else { continue };
             at_unix_ns = told.ended_unix_ns().max(at_unix_ns);
             match told.next {
-                Next::Version(version) => versions.push(version),
+                Next::Version(version) => versions.push((version, told.inline)),
                 Next::End { attributes: own, .. } => attributes.extend(self.news(owned, &own)),
                 _ => {}
             }
@@ -619,19 +654,24 @@ impl Copying {
     }
 
     /// `found` has what each owner has of the version.
-    fn copy_version(&self, writers: &mut [Writer], version: u64, found: &[Version]) -> Result<Copied> {
+    fn copy_version(
+        &self,
+        writers: &mut [Writer],
+        version: u64,
+        found: &[(Version, Option<Vec<u8>>)],
+        sources: &mut [Source],
+    ) -> Result<Copied> {
         for writer in writers.iter_mut() {
             writer.begin_version(version)?;
         }
         let mut all = 0u64;
-        for (owned, found) in self.owners.iter().zip(found) {
+        for ((owned, (found, inline)), source) in self.owners.iter().zip(found).zip(sources) {
             let records: Vec<Record> =
                 found.records.iter().map(|record| record.record(&owned.ranks)).collect::<Result<_>>()?;
             let bytes = records.iter().try_fold(0u64, |sum, record| sum.checked_add(record.bytes));
             let bytes = bytes.ok_or_else(|| malformed("the sizes of records are too large"))?;
             let within = PART_TIMEOUT + self.link.lease;
-            let what = What::Version(&self.mirror, version);
-            let mut pull = Pull::new(&self.link, &owned.node, what, bytes, within);
+            let mut pull = Pull::new(source, (&self.mirror, version), bytes, inline.as_deref(), within);
             match self.copy_records(writers, version, &records, &mut pull)? {
                 Copied::Whole => {}
                 other => return Ok(other),
@@ -655,25 +695,13 @@ impl Copying {
         records: &[Record],
         pull: &mut Pull<'_>,
     ) -> Result<Copied> {
-        let mut part = ZBytes::new();
-        let mut rest = part.reader();
         for record in records {
             let writer = &mut writers[record.rank as usize];
             let mut reservation = match self.reserve(writer, version, record)? {
                 Continue(reservation) => reservation,
                 Break(stopped) => return Ok(stopped),
             };
-            let mut out = reservation.as_mut_slice();
-            while !out.is_empty() {
-                if rest.is_empty() {
-                    part = pull.next_part()?;
-                    rest = part.reader();
-                }
-                let bytes = rest.remaining().min(out.len());
-                let (now, later) = out.split_at_mut(bytes);
-                rest.read_exact(now).map_err(|e| malformed(&e.to_string()))?;
-                out = later;
-            }
+            pull.fill(reservation.as_mut_slice())?;
             writer.commit(reservation)?;
         }
         Ok(Copied::Whole)

@@ -9,7 +9,6 @@
 //! (`mirror.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,17 +18,15 @@ use forebay_space::{
     Result, Scope, SpaceInfo, View,
 };
 
-use bytes::Bytes;
 use forebay_tier::clock::realtime_ns;
-use zenoh::bytes::ZBytes;
 
-use crate::link::Outgoing;
 use crate::links;
 use crate::message::{
     malformed, Answer, Ask, Attributes, Claim, Found, FoundPart, Next, Opened, Place, Rank, RecordText,
-    Request, Version, PART_BYTES_MAX, RECORDS_MAX,
+    Request, Version, RECORDS_MAX,
 };
 use crate::naming::{absent_of, stand_in_name};
+use crate::wire::PART_BYTES_MAX;
 
 /// A wait looks so often whether it is still wanted.
 const SLICE: Duration = Duration::from_millis(200);
@@ -38,7 +35,7 @@ pub const OPEN: &str = "open";
 /// Tier of a channel of files.
 const FILES: &str = "files";
 /// Smaller pieces of a payload are gathered.
-const SLICE_BYTES_MIN: usize = 32 << 10;
+const GATHERED_BYTES_MAX: usize = 32 << 10;
 /// No request waits longer.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Opening and joining a space that is there.
@@ -65,7 +62,7 @@ struct Served {
     node: String,
     observing: Mutex<Observing>,
     ranks: ReaderRanks,
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<Arc<Held>>>,
     /// The version that the mirror asks for, or copies, and all after it.
     kept: Mutex<Kept>,
     /// When the mirror was last heard of.
@@ -142,21 +139,37 @@ impl Owner {
         lock(&self.served).values().map(|served| (served.name.clone(), served.node.clone())).collect()
     }
 
-    /// The answer to a request.
-    pub fn answer(&self, request: Request) -> Outgoing {
+    /// The answer to a request, which may wait.
+    pub fn reply(&self, request: Request) -> Reply {
         match request.ask {
             Ask::Read { mirror, version, offset, bytes } => {
-                match self.of(&mirror).and_then(|served| served.read(version, offset, bytes)) {
-                    Ok(part) => {
-                        self.bytes.fetch_add(part.len() as u64, Relaxed);
-                        Outgoing::Payload(part)
-                    }
-                    Err(e) => Outgoing::Message(Err(e)),
+                match self.payload(&mirror, version, offset, bytes) {
+                    Ok(payload) => Reply { answer: None, payload: Some(payload) },
+                    Err(e) => Reply { answer: Some(Err(e)), payload: None },
                 }
             }
-            Ask::Probe { bytes } => Outgoing::Payload(links::probe(bytes)),
-            ask => Outgoing::Message(self.answer_in_words(&request.node, ask)),
+            Ask::Probe { bytes } => Reply { answer: None, payload: Some(Payload::probe(bytes)) },
+            Ask::Next { ref mirror, version, .. } => {
+                let mirror = mirror.clone();
+                let answer = self.answer_in_words(&request.node, request.ask);
+                let inline = match &answer {
+                    Ok(Answer::Next(Next::Version(found))) => found.inline_bytes(),
+                    _ => None,
+                };
+                match inline.map(|bytes| self.payload(&mirror, version, 0, bytes)).transpose() {
+                    Ok(payload) => Reply { answer: Some(answer), payload },
+                    Err(e) => Reply { answer: Some(Err(e)), payload: None },
+                }
+            }
+            ask => Reply { answer: Some(self.answer_in_words(&request.node, ask)), payload: None },
         }
+    }
+
+    /// Bytes of the version that is held for a mirror.
+    fn payload(&self, mirror: &str, version: u64, offset: u64, bytes: u64) -> Result<Payload> {
+        let payload = self.of(mirror)?.payload(version, offset, bytes)?;
+        self.bytes.fetch_add(bytes, Relaxed);
+        Ok(payload)
     }
 
     fn answer_in_words(&self, node: &str, ask: Ask) -> Result<Answer> {
@@ -519,22 +532,28 @@ impl Served {
                 }
                 opened => opened?,
             };
-            *held = Some(Held::of(&mut opened, version)?);
+            *held = Some(Arc::new(Held::of(&mut opened, version)?));
         }
         let records = held.as_ref().expect("it is held").records.clone();
         Ok(Next::Version(Version { records, attributes }))
     }
 
     /// Bytes of the version that is held.
-    fn read(&self, version: u64, offset: u64, bytes: u64) -> Result<ZBytes> {
-        let held = lock(&self.held);
-        let held = held.as_ref().filter(|held| held.version == version).ok_or_else(|| {
+    fn payload(self: &Arc<Self>, version: u64, offset: u64, bytes: u64) -> Result<Payload> {
+        let held = lock(&self.held).clone().filter(|held| held.version == version).ok_or_else(|| {
             Error::new(
                 Kind::VersionGone,
                 format!("version {version} of space {} is no longer held", self.name),
             )
         })?;
-        held.part(offset, bytes)
+        let end = offset.checked_add(bytes).filter(|end| *end <= held.bytes).ok_or_else(|| {
+            malformed("the requested range is outside the version")
+                .with("offset", offset)
+                .with("bytes", bytes)
+                .with("version_bytes", held.bytes)
+        })?;
+        let of = Of::Version { served: self.clone(), held, at: offset, end };
+        Ok(Payload { of, small: Vec::new() })
     }
 
     /// Brings the stand-ins to where the ranks are that read the mirror.
@@ -614,53 +633,85 @@ impl Held {
         }
         Ok(Held { version, views, bytes, records: records.iter().map(RecordText::from).collect() })
     }
+}
 
-    /// Bytes of the payload: large pieces as they lie in the pool, which stay there until they are sent; small ones
-    /// gathered, because each slice has a price.
-    fn part(&self, offset: u64, bytes: u64) -> Result<ZBytes> {
-        let end = offset.checked_add(bytes).filter(|end| *end <= self.bytes && bytes <= PART_BYTES_MAX);
-        let Some(end) = end else {
-            return Err(malformed("the requested range is outside the version")
-                .with("offset", offset)
-                .with("bytes", bytes)
-                .with("version_bytes", self.bytes));
+/// What is answered: words, or bytes, or bytes behind words.
+pub struct Reply {
+    /// The words.
+    pub answer: Option<Result<Answer>>,
+    /// The bytes.
+    pub payload: Option<Payload>,
+}
+
+/// Bytes that are sent, part by part. The version stays where it is until they were.
+pub struct Payload {
+    of: Of,
+    /// Small pieces, one behind the other.
+    small: Vec<u8>,
+}
+
+enum Of {
+    Version {
+        served: Arc<Served>,
+        held: Arc<Held>,
+        at: u64,
+        end: u64,
+    },
+    /// So many bytes without a meaning.
+    Probe(u64),
+}
+
+impl Payload {
+    fn probe(bytes: u64) -> Payload {
+        Payload { of: Of::Probe(bytes), small: Vec::new() }
+    }
+
+    /// Says whether somebody still wants them.
+    pub fn is_wanted(&self) -> Box<dyn Fn() -> bool> {
+        match &self.of {
+            Of::Version { served, .. } => {
+                let served = served.clone();
+                Box::new(move || !served.is_over.load(Relaxed))
+            }
+            Of::Probe(_) => Box::new(|| true),
+        }
+    }
+
+    /// The next part, of at most [`PART_BYTES_MAX`]: a large piece as it lies in the pool; small ones gathered, because
+    /// each part has a price.
+    pub fn next_part(&mut self) -> Option<&[u8]> {
+        let (held, at, end) = match &mut self.of {
+            Of::Version { held, at, end, .. } => (held, at, *end),
+            Of::Probe(left) => {
+                let part = &links::pattern()[..(*left).min(PART_BYTES_MAX as u64) as usize];
+                *left -= part.len() as u64;
+                return (!part.is_empty()).then_some(part);
+            }
         };
-        let (mut part, mut small) = (ZBytes::writer(), Vec::new());
-        let first = self.views.partition_point(|(begin, _)| *begin <= offset).saturating_sub(1);
-        for (begin, view) in &self.views[first.min(self.views.len())..] {
-            if *begin >= end {
+        self.small.clear();
+        let first = held.views.partition_point(|(begin, _)| begin <= at).saturating_sub(1);
+        for (begin, view) in &held.views[first.min(held.views.len())..] {
+            if *at == end {
                 break;
             }
             let payload = view.bytes();
-            let from = offset.max(*begin) - begin;
-            let to = (end - begin).min(payload.len() as u64);
-            let range = from.min(to) as usize..to as usize;
-            if range.len() < SLICE_BYTES_MIN {
-                small.extend_from_slice(&payload[range]);
-                continue;
+            let from = (*at - begin) as usize;
+            let left = payload.len().saturating_sub(from).min((end - *at) as usize);
+            if left >= GATHERED_BYTES_MAX {
+                if !self.small.is_empty() {
+                    break;
+                }
+                let bytes = left.min(PART_BYTES_MAX);
+                *at += bytes as u64;
+                return Some(&payload[from..from + bytes]);
             }
-            if !small.is_empty() {
-                part.append(ZBytes::from(std::mem::take(&mut small)));
+            if self.small.len() + left > PART_BYTES_MAX {
+                break;
             }
-            let slice = Slice { view: view.clone(), range };
-            part.append(ZBytes::from(Bytes::from_owner(slice)));
+            self.small.extend_from_slice(&payload[from..from + left]);
+            *at += left as u64;
         }
-        if !small.is_empty() {
-            part.append(ZBytes::from(small));
-        }
-        Ok(part.finish())
-    }
-}
-
-/// A part of a view that is sent.
-struct Slice {
-    view: View,
-    range: Range<usize>,
-}
-
-impl AsRef<[u8]> for Slice {
-    fn as_ref(&self) -> &[u8] {
-        &self.view.bytes()[self.range.clone()]
+        (!self.small.is_empty()).then_some(&self.small[..])
     }
 }
 
@@ -767,6 +818,17 @@ mod tests {
     fn next(owner: &Owner, version: u64, peek: bool) -> Next {
         let wait = Duration::from_millis(50);
         owner.of("mirror").unwrap().next(version, wait, peek, &AtomicBool::new(false)).unwrap()
+    }
+
+    /// Bytes of the first version.
+    fn read(owner: &Owner, offset: usize, bytes: usize) -> Vec<u8> {
+        let mut payload = owner.payload("mirror", 0, offset as u64, bytes as u64).unwrap();
+        let mut read = Vec::new();
+        while let Some(part) = payload.next_part() {
+            assert!((1..=PART_BYTES_MAX).contains(&part.len()));
+            read.extend_from_slice(part);
+        }
+        read
     }
 
     #[test]
@@ -919,8 +981,7 @@ mod tests {
         assert!(matches!(next(&owner, 1, true), Next::Waiting));
         writer.abandon();
         assert!(matches!(next(&owner, 1, true), Next::Died(_)));
-        let part = owner.of("mirror").unwrap().read(0, 0, 100).unwrap();
-        assert_eq!(part.to_bytes()[..], [7; 100], "it is still held");
+        assert_eq!(read(&owner, 0, 100), [7; 100], "it is still held");
     }
 
     #[test]
@@ -932,21 +993,19 @@ mod tests {
         writer.begin_step().unwrap();
         let mut all = Vec::new();
         // Pieces that are sent as they lie, pieces that are gathered, and empty ones.
-        for (index, bytes) in [10, 40_000, 0, 32 << 10, 7, 9, 100_000, 1].into_iter().enumerate() {
+        for (index, bytes) in [10, 40_000, 0, 32 << 10, 7, 9, 1_200_000, 1].into_iter().enumerate() {
             let data: Vec<u8> = (0..bytes).map(|at: usize| (at * 31 + index) as u8).collect();
             put(&mut writer, &format!("x{index}"), &data).unwrap();
             all.extend(data);
         }
         writer.end_step().unwrap();
         assert!(matches!(next(&owner, 0, false), Next::Version(_)));
-        let served = owner.of("mirror").unwrap();
         for begin in [0, 1, 10, 9_999, 40_009, 40_010, 72_778, 72_794] {
             for bytes in [0, 1, 33_000, 80_000, all.len() - begin] {
                 let bytes = bytes.min(all.len() - begin);
-                let part = served.read(0, begin as u64, bytes as u64).unwrap();
-                assert_eq!(part.to_bytes()[..], all[begin..begin + bytes], "{begin} {bytes}");
+                assert!(read(&owner, begin, bytes) == all[begin..begin + bytes], "{begin} {bytes}");
             }
         }
-        served.read(0, 0, all.len() as u64 + 1).unwrap_err();
+        assert!(owner.payload("mirror", 0, 0, all.len() as u64 + 1).is_err());
     }
 }

@@ -1,117 +1,267 @@
-//! Bytes read from the agent of another node: a few requests ahead, in order, each part checked. They are the payload
-//! of a version, or those of a measurement.
+//! Versions read from the agent that has them: requests, answers, and bytes into the memory that they are for.
 //!
-//! Guarantees: what is handed out has the checksum that the owner's agent computed; a part that was damaged or did not
-//! come in time is asked for again, [`TRIES`] times in all, and what cannot be had is an error, never other bytes.
+//! Guarantees: what is handed out has the checksum that the owner's agent computed; bytes that were damaged or did not
+//! come in time are asked for again, [`TRIES`] times in all, and what cannot be had is an error, never other bytes. A wait
+//! ends when the other agent is lost, or when it is not wanted any more.
 
-use std::collections::VecDeque;
 use std::fmt::{self, Display, Formatter};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use forebay_space::{Kind, Result};
-use zenoh::bytes::ZBytes;
+use forebay_space::{Error, Kind, Result};
 
-use crate::link::{Link, Pending};
-use crate::message::{Ask, PART_BYTES_MAX};
+use crate::link::{gone, Link};
+use crate::message::{bytes_of, malformed, read_answer, Answer, Ask, ANSWER_BYTES_MAX};
+use crate::owner::Reply;
+use crate::wire::{until, Frame, Wire};
 
-/// Requests under way.
-const AHEAD: usize = 4;
-/// How often a part is asked for.
+/// How often bytes are asked for.
 const TRIES: u32 = 3;
+/// That an agent is lost is known so much later than that its connection has ended.
+const KNOWN_LATER: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(20);
 
-/// What is read.
-#[derive(Clone, Copy)]
-pub enum What<'a> {
-    /// A version, of a mirror.
-    Version(&'a str, u64),
-    /// Bytes without a meaning, which the other agent has at hand.
-    Probe,
+/// An agent that is asked for versions: that of another node, over a connection of its own, or this one.
+pub struct Source {
+    link: Arc<Link>,
+    node: String,
+    /// How often the node's agent had been lost when this began.
+    losses: u64,
+    /// None: not connected.
+    wire: Option<Wire>,
+    /// Of this agent.
+    own: Option<Reply>,
+    /// Bytes of a part, and how many of them were taken.
+    part: (Vec<u8>, usize),
+    is_over: Arc<AtomicBool>,
 }
 
-impl What<'_> {
-    fn ask(self, offset: u64, bytes: u64) -> Ask {
-        match self {
-            What::Version(mirror, version) => {
-                Ask::Read { mirror: mirror.to_string(), version, offset, bytes }
+impl Source {
+    /// The agent of `node`, which had been lost so many times. Waits end when `is_over` is set.
+    pub fn new(link: &Arc<Link>, node: &str, losses: u64, is_over: &Arc<AtomicBool>) -> Source {
+        let (link, node, is_over) = (link.clone(), node.to_string(), is_over.clone());
+        Source { link, node, losses, wire: None, own: None, part: (Vec::new(), 0), is_over }
+    }
+
+    /// Whether the agent was lost meanwhile.
+    pub fn is_lost(&self) -> bool {
+        self.link.peers.losses(&self.node) != self.losses
+    }
+
+    fn check(&self) -> Result<()> {
+        match () {
+            () if self.is_over.load(Relaxed) => Err(Error::new(Kind::TimedOut, "it is not wanted any more")),
+            () if self.is_lost() => Err(gone(&self.node)),
+            () => Ok(()),
+        }
+    }
+
+    /// Does something with the connection; where it fails the connection is not used any further.
+    fn with_wire<T>(
+        &mut self,
+        within: Duration,
+        act: impl FnOnce(&mut Wire, &dyn Fn() -> Result<()>) -> Result<T>,
+    ) -> Result<T> {
+        let mut wire = match self.wire.take() {
+            Some(wire) => wire,
+            None => {
+                return Err(Error::new(Kind::PeerMissing, format!("not connected to node {}", self.node)))
             }
-            What::Probe => Ask::Probe { bytes },
+        };
+        let peer = format!("node {}", self.node);
+        let deadline = until(Instant::now() + within, &peer);
+        let done = act(&mut wire, &|| self.check().and_then(|()| deadline()))?;
+        self.wire = Some(wire);
+        Ok(done)
+    }
+
+    /// Sends a request; connects where it has to. This agent answers before it returns.
+    ///
+    /// # Errors
+    /// [`Kind::PeerMissing`], [`Kind::TimedOut`].
+    pub fn send(&mut self, ask: Ask, within: Duration) -> Result<()> {
+        self.part = (Vec::new(), 0);
+        if self.link.is_own(&self.node) {
+            self.own = Some(self.link.reply_here(ask));
+            return Ok(());
+        }
+        self.check()?;
+        if self.wire.is_none() {
+            self.wire = Some(self.link.connect(&self.node)?);
+        }
+        let request = bytes_of(&self.link.request(ask))?;
+        self.with_wire(within, |wire, check| wire.send_message(&request, check))
+    }
+
+    /// The answer in words.
+    ///
+    /// # Errors
+    /// What the other agent failed with; those of [`Source::send`].
+    pub fn answer(&mut self, within: Duration) -> Result<Answer> {
+        if self.link.is_own(&self.node) {
+            let answer = self.own.as_mut().and_then(|reply| reply.answer.take());
+            return answer.unwrap_or_else(|| Err(malformed("bytes in place of a message")));
+        }
+        let answer = self.with_wire(within, |wire, check| wire.message(ANSWER_BYTES_MAX, check))?;
+        read_answer(&self.node, &answer)
+    }
+
+    /// Some of the bytes that follow, at least one; how many.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`]; what the other agent failed with; those of [`Source::send`].
+    pub fn take(&mut self, out: &mut [u8], within: Duration) -> Result<usize> {
+        if self.part.1 == self.part.0.len() {
+            if let Some(bytes) = self.take_part(out, within)? {
+                return Ok(bytes);
+            }
+        }
+        let (part, taken) = &mut self.part;
+        let bytes = out.len().min(part.len() - *taken);
+        out[..bytes].copy_from_slice(&part[*taken..*taken + bytes]);
+        *taken += bytes;
+        Ok(bytes)
+    }
+
+    /// The next part: its bytes, if `out` has space for all of it, else it is kept.
+    fn take_part(&mut self, out: &mut [u8], within: Duration) -> Result<Option<usize>> {
+        let (mut kept, _) = std::mem::take(&mut self.part);
+        let mut place = |bytes: usize| -> Option<usize> {
+            if bytes <= out.len() {
+                return Some(bytes);
+            }
+            kept.resize(bytes, 0);
+            None
+        };
+        if self.link.is_own(&self.node) {
+            let reply = self.own.as_mut();
+            if let Some(answer) = reply.as_ref().and_then(|reply| reply.answer.as_ref()) {
+                return Err(match answer {
+                    Ok(answer) => malformed(&format!("bytes were asked for, and not {answer:?}")),
+                    Err(_) => self.own.take().and_then(|reply| reply.answer?.err()).expect("it is one"),
+                });
+            }
+            let payload = reply.and_then(|reply| reply.payload.as_mut());
+            let part = payload.and_then(|payload| payload.next_part());
+            let part = part.ok_or_else(|| malformed("there are less bytes than were asked for"))?;
+            let direct = place(part.len());
+            if direct.is_some() { &mut out[..part.len()] } else { &mut kept[..] }.copy_from_slice(part);
+            self.part = (kept, 0);
+            if direct.is_some() {
+                self.part.0.clear();
+            }
+            return Ok(direct);
+        }
+        let frame = self.with_wire(within, |wire, check| wire.frame(ANSWER_BYTES_MAX, check))?;
+        match frame {
+            Frame::Part { bytes, crc } => {
+                let direct = place(bytes);
+                let to = if direct.is_some() { &mut out[..bytes] } else { &mut kept[..] };
+                self.with_wire(within, |wire, check| wire.part(to, crc, check))?;
+                if direct.is_some() {
+                    kept.clear();
+                }
+                self.part = (kept, 0);
+                Ok(direct)
+            }
+            Frame::Message(bytes) => {
+                let answer = self.with_wire(within, |wire, check| wire.rest_of_message(bytes, check))?;
+                self.wire = None;
+                let answer = read_answer(&self.node, &answer)?;
+                Err(malformed(&format!("bytes were asked for, and not {answer:?}")).with("node", &self.node))
+            }
         }
     }
 }
 
-impl Display for What<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            What::Version(_, version) => write!(f, "version {version}"),
-            What::Probe => f.write_str("measurement"),
-        }
-    }
-}
-
-/// Bytes that are read.
+/// The payload of a version that is read.
 pub struct Pull<'a> {
-    link: &'a Link,
-    node: &'a str,
-    what: What<'a>,
+    source: &'a mut Source,
+    mirror: &'a str,
+    version: u64,
     bytes: u64,
-    /// What was asked for: first byte, bytes.
-    asked: VecDeque<(u64, u64, Result<Pending>)>,
-    /// First byte that was not asked for.
-    next: u64,
+    /// So many were handed out.
+    at: u64,
+    /// They are asked for.
+    is_asked: bool,
+    /// They came with the answer.
+    inline: Option<&'a [u8]>,
     within: Duration,
 }
 
+impl Display for Pull<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "version {} of node {}", self.version, self.source.node)
+    }
+}
+
 impl<'a> Pull<'a> {
-    /// So many bytes of `what` from `node`. Each part has to come `within` this time.
-    pub fn new(link: &'a Link, node: &'a str, what: What<'a>, bytes: u64, within: Duration) -> Pull<'a> {
-        Pull { link, node, what, bytes, asked: VecDeque::with_capacity(AHEAD), next: 0, within }
+    /// So many bytes of a version, which came with the answer or are to be asked for. Each part has to come `within` this
+    /// time.
+    pub fn new(
+        source: &'a mut Source,
+        (mirror, version): (&'a str, u64),
+        bytes: u64,
+        inline: Option<&'a [u8]>,
+        within: Duration,
+    ) -> Pull<'a> {
+        Pull { source, mirror, version, bytes, at: 0, is_asked: false, inline, within }
     }
 
-    fn ask(&self, offset: u64, bytes: u64) -> Result<Pending> {
-        self.link.ask_bytes(self.node, self.what.ask(offset, bytes), self.within)
-    }
-
-    fn ask_ahead(&mut self) {
-        while self.asked.len() < AHEAD && self.next < self.bytes {
-            let bytes = PART_BYTES_MAX.min(self.bytes - self.next);
-            let pending = self.ask(self.next, bytes);
-            self.asked.push_back((self.next, bytes, pending));
-            self.next += bytes;
-        }
-    }
-
-    /// Waits for what was asked for, and drops it.
-    pub fn drain(&mut self) {
-        for (_, bytes, pending) in self.asked.drain(..) {
-            let _ = pending.and_then(|pending| pending.bytes(self.node, bytes, self.within));
-        }
-    }
-
-    /// The next part, which is not empty. There must be one.
+    /// The next bytes.
     ///
     /// # Errors
     /// [`Kind::PeerMissing`]: the other agent is gone; [`Kind::Damaged`] and [`Kind::TimedOut`] after some tries;
     /// [`Kind::VersionGone`].
-    pub fn next_part(&mut self) -> Result<ZBytes> {
-        self.ask_ahead();
-        let (offset, bytes, mut pending) =
-            self.asked.pop_front().expect("not more than all bytes is asked for");
-        for tries in 1.. {
-            let part = pending.and_then(|pending| pending.bytes(self.node, bytes, self.within));
-            match part {
-                Err(e)
-                    if tries < TRIES
-                        && matches!(e.kind(), Kind::Damaged | Kind::TimedOut | Kind::TooMany) =>
-                {
-                    say!("forebay-agent: {}: asking again: {e}", self.what);
-                    pending = self.ask(offset, bytes);
+    pub fn fill(&mut self, mut out: &mut [u8]) -> Result<()> {
+        if let Some(inline) = self.inline {
+            let bytes = inline.get(self.at as usize..self.at as usize + out.len());
+            out.copy_from_slice(bytes.ok_or_else(|| malformed("there are less bytes than a version has"))?);
+            self.at += out.len() as u64;
+            return Ok(());
+        }
+        let mut tries = 1;
+        while !out.is_empty() {
+            match self.take(out) {
+                Ok(bytes) => {
+                    self.at += bytes as u64;
+                    out = &mut out[bytes..];
                 }
-                part => {
-                    self.ask_ahead();
-                    return part;
+                Err(e) if tries < TRIES && self.may_try_again(&e) => {
+                    say!("forebay-agent: {self}: asking again: {e}");
+                    self.is_asked = false;
+                    tries += 1;
                 }
+                Err(e) => return Err(e),
             }
         }
-        unreachable!("the last try returns")
+        Ok(())
+    }
+
+    fn take(&mut self, out: &mut [u8]) -> Result<usize> {
+        if !self.is_asked {
+            let (mirror, version) = (self.mirror.to_string(), self.version);
+            let ask = Ask::Read { mirror, version, offset: self.at, bytes: self.bytes - self.at };
+            self.source.send(ask, self.within)?;
+            self.is_asked = true;
+        }
+        self.source.take(out, self.within)
+    }
+
+    /// Whether another try may be better; a moment later where the connection has ended.
+    fn may_try_again(&self, error: &Error) -> bool {
+        let is_over = || self.source.is_over.load(Relaxed) || self.source.is_lost();
+        match error.kind() {
+            Kind::Damaged | Kind::TimedOut | Kind::TooMany => {}
+            Kind::PeerMissing => {
+                let known = Instant::now() + KNOWN_LATER;
+                while Instant::now() < known && !is_over() {
+                    std::thread::sleep(POLL);
+                }
+            }
+            _ => return false,
+        }
+        !is_over()
     }
 }

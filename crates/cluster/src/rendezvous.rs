@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -114,6 +115,8 @@ pub struct Card {
     pub incarnation: u64,
     /// Where it listens: `tls/10.0.0.1:33445`.
     pub endpoint: String,
+    /// Where other agents get versions from it: `10.0.0.1:33446`.
+    pub data: SocketAddr,
     /// Host name, for messages.
     pub host: String,
     /// Process id on its host.
@@ -597,6 +600,7 @@ mod tests {
             node: node.into(),
             incarnation: 1,
             endpoint: "tls/127.0.0.1:1".into(),
+            data: "10.0.0.1:2".parse().unwrap(),
             host: "h".into(),
             pid: 1,
         }

@@ -54,11 +54,11 @@ fn messages_that_are_none_are_refused_and_the_agent_goes_on() {
     let bed = Bed::new(2);
     let session = session(&bed);
     let find =
-        json!({ "protocol": 1, "node": "n1", "incarnation": 1, "ask": { "find": { "name": "heat" } } });
+        json!({ "protocol": 2, "node": "n1", "incarnation": 1, "ask": { "find": { "name": "heat" } } });
     let other =
         json!({ "protocol": 99, "node": "n1", "incarnation": 1, "ask": { "find": { "name": "heat" } } });
     let read = json!({ "read": { "mirror": "none", "version": 0, "offset": 0, "bytes": 1 } });
-    let stranger = json!({ "protocol": 1, "node": "n1", "incarnation": 1, "ask": read });
+    let stranger = json!({ "protocol": 2, "node": "n1", "incarnation": 1, "ask": read });
     let cases: [(Vec<u8>, &str); 6] = [
         (find.to_string().into_bytes(), "found"),
         (b"{".to_vec(), "UnknownFormat"),
