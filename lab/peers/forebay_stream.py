@@ -86,7 +86,8 @@ class Reader:
         self.channel.end_step()
 
     def close(self):
-        """Leaves."""
+        """Leaves once it has seen the end, so that the space goes."""
+        self.channel.begin_step()
         self.channel.close()
 
 

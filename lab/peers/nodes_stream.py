@@ -23,8 +23,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEERS = ROOT / "lab/peers"
 SHARED = pathlib.Path(os.environ.get("BED_SHARED", "/tmp"))
 LIMIT_S = 300
-LARGE = {"objects": 4, "bytes": 64 << 20, "steps": 8, "warm": 2}
-SMALL = {"objects": 10_000, "bytes": 2048, "steps": 10, "warm": 3}
+# Enough versions before the clock starts that all memory of the pools has been used once.
+LARGE = {"objects": 4, "bytes": 64 << 20, "steps": 16, "warm": 8}
+SMALL = {"objects": 10_000, "bytes": 2048, "steps": 40, "warm": 30}
 # Writes versions of 4 KiB that say when they were put.
 STAMP = """
 import sys, time, numpy as np, forebay

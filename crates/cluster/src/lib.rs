@@ -13,7 +13,7 @@
 //! | `rendezvous.rs`, `authority.rs`, `endpoint.rs` | the folder of a job, its certificates, where an agent listens |
 //! | `message.rs` | what agents say to each other |
 //! | `link.rs` | the session: who lives, short requests |
-//! | `wire.rs` | the direct connections for versions |
+//! | `wire.rs`, `tls.rs` | the direct connections for versions |
 //! | `links.rs` | how fast these are |
 //! | `demand.rs`, `find.rs`, `mirror.rs`, `pull.rs` | the reader's node |
 //! | `owner.rs`, `serve.rs` | the writers' node |
@@ -59,6 +59,7 @@ mod pull;
 mod rendezvous;
 mod serve;
 mod status;
+mod tls;
 mod wire;
 
 pub use command::main_with;

@@ -29,7 +29,8 @@ use crate::message::{
 use crate::owner::Reply as Answered;
 use crate::rendezvous::Rendezvous;
 use crate::serve::{Listener, Serving};
-use crate::wire::{Tls, Wire};
+use crate::tls::Tls;
+use crate::wire::Wire;
 
 /// Replies of one query that may wait to be taken: each query has one.
 const REPLIES: usize = 2;

@@ -666,7 +666,7 @@ impl Payload {
         Payload { of: Of::Probe(bytes), small: Vec::new() }
     }
 
-    /// Says whether somebody still wants them.
+    /// Says whether the mirror still wants them.
     pub fn is_wanted(&self) -> Box<dyn Fn() -> bool> {
         match &self.of {
             Of::Version { served, .. } => {

@@ -16,7 +16,8 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use crate::link::{gone, Answering, Peers};
 use crate::message::{bytes_of, read_request, Answer, Failure, REQUEST_BYTES_MAX};
 use crate::owner::Reply;
-use crate::wire::{until, Tls, Wire, TICK};
+use crate::tls::Tls;
+use crate::wire::{until, Wire, TICK};
 
 /// More connections are closed at once; the other agent tries again.
 const CONNECTIONS_MAX: usize = 4096;
@@ -25,7 +26,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// No descriptors are left: it is tried again.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// A port at which nobody answers yet.
+/// A port at which no thread answers yet.
 pub struct Listener {
     socket: TcpListener,
     /// Where it is.

@@ -15,20 +15,15 @@
 use std::fmt::{self, Debug, Formatter};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::checksum::crc32c;
-use rustls::crypto::{ring, CryptoProvider};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
-use rustls::version::TLS13;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
 
-use crate::authority::Identity;
 use crate::message::malformed;
+use crate::tls::{Secured, Tls};
 
 const MESSAGE: u8 = 1;
 const PART: u8 = 2;
@@ -36,8 +31,6 @@ const PART: u8 = 2;
 pub const PART_BYTES_MAX: usize = 512 << 10;
 /// A wait looks so often whether it is still wanted.
 pub const TICK: Duration = Duration::from_millis(100);
-/// Encrypted bytes are read so many at a time.
-const ENCRYPTED_BYTES: usize = 256 << 10;
 
 /// Whether a wait goes on: the error with which it ends.
 pub type Check<'a> = &'a dyn Fn() -> Result<()>;
@@ -56,113 +49,26 @@ pub enum Frame {
     },
 }
 
-/// What proves that an agent is of its job, for both sides of a connection.
-#[derive(Clone, Debug)]
-pub struct Tls {
-    client: Arc<ClientConfig>,
-    server: Arc<ServerConfig>,
-}
-
-impl Tls {
-    /// By the files of an agent.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`]: they are no certificates and keys.
-    pub fn new(identity: &Identity) -> Result<Tls> {
-        let failed = |e: &dyn fmt::Display| {
-            Error::new(Kind::Internal, format!("the certificates of the job cannot be used: {e}"))
-        };
-        let mut provider = ring::default_provider();
-        // The fastest one first.
-        provider
-            .cipher_suites
-            .sort_by_key(|suite| suite.suite() != rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);
-        let provider: Arc<CryptoProvider> = Arc::new(provider);
-        let certificate = |file| CertificateDer::from_pem_file(file).map_err(|e| failed(&e));
-        let mut roots = RootCertStore::empty();
-        roots.add(certificate(&identity.authority)?).map_err(|e| failed(&e))?;
-        let roots = Arc::new(roots);
-        let chain = vec![certificate(&identity.certificate)?];
-        let key = PrivateKeyDer::from_pem_file(&identity.key).map_err(|e| failed(&e))?;
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
-        let server = ServerConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(&[&TLS13])
-            .map_err(|e| failed(&e))?
-            .with_client_cert_verifier(verifier.map_err(|e| failed(&e))?)
-            .with_single_cert(chain.clone(), key.clone_key())
-            .map_err(|e| failed(&e))?;
-        let client = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])
-            .map_err(|e| failed(&e))?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)
-            .map_err(|e| failed(&e))?;
-        Ok(Tls { client: Arc::new(client), server: Arc::new(server) })
-    }
-}
-
-/// A socket that is read in large pieces: the TLS library asks for a few KiB at a time.
-struct Buffered {
-    socket: TcpStream,
-    buffer: Box<[u8]>,
-    /// Bytes of the buffer that were read from the socket, and taken from them.
-    filled: usize,
-    taken: usize,
-}
-
-impl Buffered {
-    fn new(socket: TcpStream) -> Buffered {
-        Buffered { socket, buffer: vec![0; ENCRYPTED_BYTES].into(), filled: 0, taken: 0 }
-    }
-}
-
-impl Read for Buffered {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.taken == self.filled {
-            (self.taken, self.filled) = (0, 0);
-            self.filled = self.socket.read(&mut self.buffer)?;
-        }
-        let bytes = out.len().min(self.filled - self.taken);
-        out[..bytes].copy_from_slice(&self.buffer[self.taken..self.taken + bytes]);
-        self.taken += bytes;
-        Ok(bytes)
-    }
-}
-
-impl Write for Buffered {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.write(bytes)
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.socket.write_vectored(slices)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 enum Socket {
     Plain(TcpStream),
-    Client(Box<StreamOwned<ClientConnection, Buffered>>),
-    Server(Box<StreamOwned<ServerConnection, Buffered>>),
+    Client(Box<Secured<UnbufferedClientConnection>>),
+    Server(Box<Secured<UnbufferedServerConnection>>),
 }
 
 impl Socket {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         match self {
             Socket::Plain(socket) => socket.read(out),
-            Socket::Client(stream) => stream.read(out),
-            Socket::Server(stream) => stream.read(out),
+            Socket::Client(secured) => secured.read(out),
+            Socket::Server(secured) => secured.read(out),
         }
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Socket::Plain(socket) => socket.write_vectored(slices),
-            Socket::Client(stream) => stream.write_vectored(slices),
-            Socket::Server(stream) => stream.write_vectored(slices),
+            Socket::Client(secured) => secured.write_vectored(slices),
+            Socket::Server(secured) => secured.write_vectored(slices),
         }
     }
 
@@ -170,8 +76,8 @@ impl Socket {
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Socket::Plain(_) => Ok(()),
-            Socket::Client(stream) => stream.flush(),
-            Socket::Server(stream) => stream.flush(),
+            Socket::Client(secured) => secured.flush(),
+            Socket::Server(secured) => secured.flush(),
         }
     }
 }
@@ -208,7 +114,7 @@ impl Wire {
     /// Connects to the agent of `node`, within that time.
     ///
     /// # Errors
-    /// [`Kind::PeerMissing`]: nobody listens there, or it is of another job; [`Kind::TimedOut`].
+    /// [`Kind::PeerMissing`]: no agent listens there, or it is of another job; [`Kind::TimedOut`].
     pub fn connect(at: SocketAddr, tls: Option<&Tls>, node: &str, within: Duration) -> Result<Wire> {
         let peer = format!("node {node}");
         let deadline = Instant::now() + within;
@@ -216,11 +122,8 @@ impl Wire {
         let socket = TcpStream::connect_timeout(&at, within).map_err(lost)?;
         settle(&socket).map_err(lost)?;
         let Some(tls) = tls else { return Ok(Wire { socket: Socket::Plain(socket), peer }) };
-        let name = ServerName::IpAddress(at.ip().into());
-        let client = ClientConnection::new(tls.client.clone(), name)
-            .map_err(|e| Error::new(Kind::Internal, format!("no TLS connection to {peer}: {e}")))?;
-        let stream = StreamOwned::new(client, Buffered::new(socket));
-        let mut wire = Wire { socket: Socket::Client(Box::new(stream)), peer };
+        let secured = tls.client(socket).map_err(lost)?;
+        let mut wire = Wire { socket: Socket::Client(Box::new(secured)), peer };
         wire.shake_hands(deadline)?;
         Ok(wire)
     }
@@ -237,10 +140,8 @@ impl Wire {
         socket.set_nonblocking(false).map_err(lost)?;
         settle(&socket).map_err(lost)?;
         let Some(tls) = tls else { return Ok(Wire { socket: Socket::Plain(socket), peer }) };
-        let server = ServerConnection::new(tls.server.clone())
-            .map_err(|e| Error::new(Kind::Internal, format!("no TLS connection to {peer}: {e}")))?;
-        let stream = StreamOwned::new(server, Buffered::new(socket));
-        let mut wire = Wire { socket: Socket::Server(Box::new(stream)), peer };
+        let secured = tls.server(socket).map_err(lost)?;
+        let mut wire = Wire { socket: Socket::Server(Box::new(secured)), peer };
         wire.shake_hands(deadline)?;
         Ok(wire)
     }
@@ -249,15 +150,13 @@ impl Wire {
     fn shake_hands(&mut self, deadline: Instant) -> Result<()> {
         loop {
             let step = match &mut self.socket {
-                Socket::Plain(_) => return Ok(()),
-                Socket::Client(stream) if !stream.conn.is_handshaking() => return Ok(()),
-                Socket::Server(stream) if !stream.conn.is_handshaking() => return Ok(()),
-                Socket::Client(stream) => stream.conn.complete_io(&mut stream.sock),
-                Socket::Server(stream) => stream.conn.complete_io(&mut stream.sock),
+                Socket::Plain(_) => Ok(()),
+                Socket::Client(secured) => secured.shake_hands(),
+                Socket::Server(secured) => secured.shake_hands(),
             };
             match step {
                 Err(e) if is_tick(&e) => until(deadline, &self.peer)()?,
-                step => drop(step.map_err(|e| lost(&self.peer, &e))?),
+                step => return step.map_err(|e| lost(&self.peer, &e)),
             }
         }
     }
@@ -509,7 +408,7 @@ mod tests {
         let (mut client, mut server) = (client.unwrap(), server.unwrap());
         let soon = || Instant::now() + 2 * TICK;
         assert_eq!(server.message(9, &until(soon(), "n0")).unwrap_err().kind(), Kind::TimedOut);
-        // Nobody reads, until no buffer takes more.
+        // The other side does not read, until no buffer takes more.
         let part = vec![0; PART_BYTES_MAX];
         let deadline = soon();
         let error = loop {
