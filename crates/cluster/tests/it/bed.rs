@@ -187,11 +187,11 @@ impl Bed {
         command
             .env("FOREBAY_DIR", node.dir.path())
             .args(["serve", "--job", "test", "--node", &node.name, "--nodes", &self.names()])
-            .args(["--listen", "tls/127.0.0.1:0"])
             .arg("--rendezvous")
             .arg(self.rendezvous())
             .args(more);
-        for (option, value) in [("--lease", LEASE), ("--timeout", "100")] {
+        let settings = [("--listen", "tls/127.0.0.1:0"), ("--lease", LEASE), ("--timeout", "100")];
+        for (option, value) in settings {
             if !more.contains(&option) {
                 command.args([option, value]);
             }

@@ -13,3 +13,4 @@ mod program;
 mod refusals;
 mod runs;
 mod transfer;
+mod wire;
