@@ -1,8 +1,8 @@
 //! What agents say to each other: requests and answers as JSON, with the number of the protocol.
 //!
 //! Guarantees: a message of another protocol, a longer one than allowed or one that is not understood is refused before
-//! anything is done; lists have a limit. Payloads are no messages: they travel as plain bytes (`wire.rs`). Not here: who
-//! answers (`owner.rs`), how messages travel (`link.rs`, `wire.rs`).
+//! anything is done; lists have a limit. Payloads are no messages: they travel as plain bytes (`wire.rs`). Not here:
+//! who answers (`owner.rs`), how messages travel (`link.rs`, `wire.rs`).
 
 use std::collections::BTreeMap;
 

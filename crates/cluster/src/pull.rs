@@ -1,8 +1,8 @@
 //! Versions read from the agent that has them: requests, answers, and bytes into the memory that they are for.
 //!
 //! Guarantees: what is handed out has the checksum that the owner's agent computed; bytes that were damaged or did not
-//! come in time are asked for again, [`TRIES`] times in all, and what cannot be had is an error, never other bytes. A wait
-//! ends when the other agent is lost, or when it is not wanted any more.
+//! come in time are asked for again, [`TRIES`] times in all, and what cannot be had is an error, never other bytes. A
+//! wait ends when the other agent is lost, or when it is not wanted any more.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -197,8 +197,8 @@ impl Display for Pull<'_> {
 }
 
 impl<'a> Pull<'a> {
-    /// So many bytes of a version, which came with the answer or are to be asked for. Each part has to come `within` this
-    /// time.
+    /// So many bytes of a version, which came with the answer or are to be asked for. Each part has to come `within`
+    /// this time.
     pub fn new(
         source: &'a mut Source,
         (mirror, version): (&'a str, u64),

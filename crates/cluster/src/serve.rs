@@ -1,8 +1,8 @@
 //! Where the agents of other nodes connect for the versions of this node: one thread for each connection.
 //!
-//! Guarantees: a request is answered before the next one is read; a connection ends with the agent, with the other agent,
-//! and with the mirror whose bytes it sends. Who connects has a limited time to say what it wants. Not here: what is
-//! answered (`owner.rs`).
+//! Guarantees: a request is answered before the next one is read; a connection ends with the agent, with the other
+//! agent, and with the mirror whose bytes it sends. Who connects has a limited time to say what it wants. Not here: what
+//! is answered (`owner.rs`).
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

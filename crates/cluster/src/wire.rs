@@ -9,8 +9,8 @@
 //! and bytes go into the memory that they are for.
 //!
 //! Guarantees: both sides show a certificate of the job's authority, unless the fabric is trusted; a frame that is
-//! longer than it may be is refused before it is read; what is handed out of a part has its checksum. A wait looks every
-//! [`TICK`] whether it is still wanted. Not here: what is said (`message.rs`), who says it (`serve.rs`, `pull.rs`).
+//! longer than it may be is refused before it is read; what is handed out of a part has its checksum. A wait looks
+//! every [`TICK`] whether it is still wanted. Not here: what is said (`message.rs`), who says it (`serve.rs`, `pull.rs`).
 
 use std::fmt::{self, Debug, Formatter};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};

@@ -141,7 +141,7 @@ fn who_is_not_of_the_job_gets_nothing_and_the_agent_goes_on() {
         stream.write_all(&framed(request)).unwrap();
         let mut head = [0; 1];
         let is_answered = stream.read(&mut head).is_ok_and(|bytes| bytes == 1 && head[0] == 2);
-        // On a trusted fabric whoever connects is.
+        // On a trusted fabric a process that connects is of the job.
         assert_eq!(is_answered, !options.is_empty());
         let reader = bed.nodes[1].run("read", json!({}));
         let writer = bed.nodes[0].run("write", json!({}));
