@@ -30,14 +30,12 @@ use crate::owner::Reply as Answered;
 use crate::rendezvous::Rendezvous;
 use crate::serve::{Listener, Serving};
 use crate::tls::Tls;
-use crate::wire::Wire;
+use crate::wire::{Check, Wire};
 
 /// Replies of one query that may wait to be taken: each query has one.
 const REPLIES: usize = 2;
 /// A connection stays for at least this long while the other agent receives nothing.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// An agent takes a connection within this.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Closing a session waits for its peers.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -269,11 +267,11 @@ impl Link {
     /// A connection to the agent of `node`, by which it sends versions.
     ///
     /// # Errors
-    /// [`Kind::PeerMissing`], [`Kind::TimedOut`].
-    pub fn connect(&self, node: &str) -> Result<Wire> {
-        // As it is there now: it may have been started again.
-        let card = self.at.card(node)?.ok_or_else(|| gone(node))?;
-        Wire::connect(card.data, self.tls.as_ref(), node, CONNECT_TIMEOUT)
+    /// [`Kind::PeerMissing`], [`Kind::TimedOut`]; that of `check`.
+    pub fn connect(&self, node: &str, check: Check<'_>) -> Result<Wire> {
+        // As it is there now: it may have been started again. Network file systems have gaps.
+        let card = self.at.card(node).map_err(|e| Error::new(Kind::PeerMissing, e.message()))?;
+        Wire::connect(card.ok_or_else(|| gone(node))?.data, self.tls.as_ref(), node, check)
     }
 
     /// Ends the session; waits a little for its peers.

@@ -51,7 +51,7 @@ pub struct Owner {
     mirrors: Mutex<BTreeMap<String, usize>>,
     is_ending: AtomicBool,
     /// Bytes sent.
-    pub bytes: AtomicU64,
+    pub bytes: Arc<AtomicU64>,
 }
 
 /// One mirror of a space of this node.
@@ -117,7 +117,7 @@ impl Owner {
             served: Mutex::default(),
             mirrors: Mutex::default(),
             is_ending: AtomicBool::new(false),
-            bytes: AtomicU64::new(0),
+            bytes: Arc::default(),
         }
     }
 
@@ -167,9 +167,7 @@ impl Owner {
 
     /// Bytes of the version that is held for a mirror.
     fn payload(&self, mirror: &str, version: u64, offset: u64, bytes: u64) -> Result<Payload> {
-        let payload = self.of(mirror)?.payload(version, offset, bytes)?;
-        self.bytes.fetch_add(bytes, Relaxed);
-        Ok(payload)
+        self.of(mirror)?.payload(version, offset, bytes, &self.bytes)
     }
 
     fn answer_in_words(&self, node: &str, ask: Ask) -> Result<Answer> {
@@ -539,7 +537,13 @@ impl Served {
     }
 
     /// Bytes of the version that is held.
-    fn payload(self: &Arc<Self>, version: u64, offset: u64, bytes: u64) -> Result<Payload> {
+    fn payload(
+        self: &Arc<Self>,
+        version: u64,
+        offset: u64,
+        bytes: u64,
+        sent: &Arc<AtomicU64>,
+    ) -> Result<Payload> {
         let held = lock(&self.held).clone().filter(|held| held.version == version).ok_or_else(|| {
             Error::new(
                 Kind::VersionGone,
@@ -552,8 +556,8 @@ impl Served {
                 .with("bytes", bytes)
                 .with("version_bytes", held.bytes)
         })?;
-        let of = Of::Version { served: self.clone(), held, at: offset, end };
-        Ok(Payload { of, small: Vec::new() })
+        let of = Of::Version { served: self.clone(), held, end, sent: sent.clone() };
+        Ok(Payload { of, at: offset, small: Vec::new() })
     }
 
     /// Brings the stand-ins to where the ranks are that read the mirror.
@@ -646,6 +650,8 @@ pub struct Reply {
 /// Bytes that are sent, part by part. The version stays where it is until they were.
 pub struct Payload {
     of: Of,
+    /// Where the next part begins.
+    pub at: u64,
     /// Small pieces, one behind the other.
     small: Vec<u8>,
 }
@@ -654,8 +660,9 @@ enum Of {
     Version {
         served: Arc<Served>,
         held: Arc<Held>,
-        at: u64,
         end: u64,
+        /// Counts the bytes.
+        sent: Arc<AtomicU64>,
     },
     /// So many bytes without a meaning.
     Probe(u64),
@@ -663,7 +670,7 @@ enum Of {
 
 impl Payload {
     fn probe(bytes: u64) -> Payload {
-        Payload { of: Of::Probe(bytes), small: Vec::new() }
+        Payload { of: Of::Probe(bytes), at: 0, small: Vec::new() }
     }
 
     /// Says whether the mirror still wants them.
@@ -680,11 +687,13 @@ impl Payload {
     /// The next part, of at most [`PART_BYTES_MAX`]: a large piece as it lies in the pool; small ones gathered, because
     /// each part has a price.
     pub fn next_part(&mut self) -> Option<&[u8]> {
-        let (held, at, end) = match &mut self.of {
-            Of::Version { held, at, end, .. } => (held, at, *end),
+        let at = &mut self.at;
+        let (held, end, sent) = match &mut self.of {
+            Of::Version { held, end, sent, .. } => (held, *end, sent),
             Of::Probe(left) => {
                 let part = &links::pattern()[..(*left).min(PART_BYTES_MAX as u64) as usize];
                 *left -= part.len() as u64;
+                *at += part.len() as u64;
                 return (!part.is_empty()).then_some(part);
             }
         };
@@ -703,6 +712,7 @@ impl Payload {
                 }
                 let bytes = left.min(PART_BYTES_MAX);
                 *at += bytes as u64;
+                sent.fetch_add(bytes as u64, Relaxed);
                 return Some(&payload[from..from + bytes]);
             }
             if self.small.len() + left > PART_BYTES_MAX {
@@ -711,6 +721,7 @@ impl Payload {
             self.small.extend_from_slice(&payload[from..from + left]);
             *at += left as u64;
         }
+        sent.fetch_add(self.small.len() as u64, Relaxed);
         (!self.small.is_empty()).then_some(&self.small[..])
     }
 }

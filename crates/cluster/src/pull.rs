@@ -1,8 +1,8 @@
 //! Versions read from the agent that has them: requests, answers, and bytes into the memory that they are for.
 //!
 //! Guarantees: what is handed out has the checksum that the owner's agent computed; bytes that were damaged or did not
-//! come in time are asked for again, [`TRIES`] times in all, and what cannot be had is an error, never other bytes. A
-//! wait ends when the other agent is lost, or when it is not wanted any more.
+//! come in time are asked for again; what cannot be had [`TRIES`] times in a row is an error, never other bytes. A wait
+//! ends when the other agent is lost, or when it is not wanted any more.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,9 +14,9 @@ use forebay_space::{Error, Kind, Result};
 use crate::link::{gone, Link};
 use crate::message::{bytes_of, malformed, read_answer, Answer, Ask, ANSWER_BYTES_MAX};
 use crate::owner::Reply;
-use crate::wire::{until, Frame, Wire};
+use crate::wire::{until, Frame, Part, Wire};
 
-/// How often bytes are asked for.
+/// How often bytes are asked for that do not come.
 const TRIES: u32 = 3;
 /// That an agent is lost is known so much later than that its connection has ended.
 const KNOWN_LATER: Duration = Duration::from_secs(1);
@@ -30,6 +30,9 @@ pub struct Source {
     losses: u64,
     /// None: not connected.
     wire: Option<Wire>,
+    /// Number of the last request, and where the next part of its payload begins.
+    request: u32,
+    expected: u64,
     /// Of this agent.
     own: Option<Reply>,
     /// Bytes of a part, and how many of them were taken.
@@ -41,7 +44,8 @@ impl Source {
     /// The agent of `node`, which had been lost so many times. Waits end when `is_over` is set.
     pub fn new(link: &Arc<Link>, node: &str, losses: u64, is_over: &Arc<AtomicBool>) -> Source {
         let (link, node, is_over) = (link.clone(), node.to_string(), is_over.clone());
-        Source { link, node, losses, wire: None, own: None, part: (Vec::new(), 0), is_over }
+        let (wire, own, part) = (None, None, (Vec::new(), 0));
+        Source { link, node, losses, wire, request: 0, expected: 0, own, part, is_over }
     }
 
     /// Whether the agent was lost meanwhile.
@@ -82,16 +86,29 @@ impl Source {
     /// [`Kind::PeerMissing`], [`Kind::TimedOut`].
     pub fn send(&mut self, ask: Ask, within: Duration) -> Result<()> {
         self.part = (Vec::new(), 0);
+        self.check()?;
         if self.link.is_own(&self.node) {
+            // What is held for the reply before must not be kept while this one waits.
+            self.own = None;
             self.own = Some(self.link.reply_here(ask));
             return Ok(());
         }
-        self.check()?;
         if self.wire.is_none() {
-            self.wire = Some(self.link.connect(&self.node)?);
+            let peer = format!("node {}", self.node);
+            let deadline = until(Instant::now() + within, &peer);
+            let wire = self.link.connect(&self.node, &|| self.check().and_then(|()| deadline()))?;
+            self.wire = Some(wire);
         }
-        let request = bytes_of(&self.link.request(ask))?;
-        self.with_wire(within, |wire, check| wire.send_message(&request, check))
+        self.request = self.request.wrapping_add(1);
+        self.expected = if let Ask::Read { offset, .. } = ask { offset } else { 0 };
+        let (number, request) = (self.request, bytes_of(&self.link.request(ask))?);
+        self.with_wire(within, |wire, check| wire.send_message(number, &request, check))
+    }
+
+    /// The error for a frame that is not the one that was waited for. The connection is not used any further.
+    fn other_frame(&mut self) -> Error {
+        self.wire = None;
+        Error::new(Kind::Damaged, format!("node {} sent what was not asked for", self.node))
     }
 
     /// The answer in words.
@@ -103,8 +120,11 @@ impl Source {
             let answer = self.own.as_mut().and_then(|reply| reply.answer.take());
             return answer.unwrap_or_else(|| Err(malformed("bytes in place of a message")));
         }
-        let answer = self.with_wire(within, |wire, check| wire.message(ANSWER_BYTES_MAX, check))?;
-        read_answer(&self.node, &answer)
+        let (number, answer) = self.with_wire(within, |wire, check| wire.message(ANSWER_BYTES_MAX, check))?;
+        match number == self.request {
+            true => read_answer(&self.node, &answer),
+            false => Err(self.other_frame()),
+        }
     }
 
     /// Some of the bytes that follow, at least one; how many.
@@ -126,6 +146,8 @@ impl Source {
 
     /// The next part: its bytes, if `out` has space for all of it, else it is kept.
     fn take_part(&mut self, out: &mut [u8], within: Duration) -> Result<Option<usize>> {
+        // Also while one comes after the other.
+        self.check()?;
         let (mut kept, _) = std::mem::take(&mut self.part);
         let mut place = |bytes: usize| -> Option<usize> {
             if bytes <= out.len() {
@@ -154,24 +176,27 @@ impl Source {
             return Ok(direct);
         }
         let frame = self.with_wire(within, |wire, check| wire.frame(ANSWER_BYTES_MAX, check))?;
-        match frame {
-            Frame::Part { bytes, crc } => {
-                let direct = place(bytes);
-                let to = if direct.is_some() { &mut out[..bytes] } else { &mut kept[..] };
-                self.with_wire(within, |wire, check| wire.part(to, crc, check))?;
-                if direct.is_some() {
-                    kept.clear();
-                }
-                self.part = (kept, 0);
-                Ok(direct)
-            }
-            Frame::Message(bytes) => {
-                let answer = self.with_wire(within, |wire, check| wire.rest_of_message(bytes, check))?;
-                self.wire = None;
-                let answer = read_answer(&self.node, &answer)?;
-                Err(malformed(&format!("bytes were asked for, and not {answer:?}")).with("node", &self.node))
-            }
+        let Frame { request, bytes, part } = frame;
+        if request != self.request || part.is_some_and(|part| part.offset != self.expected) {
+            return Err(self.other_frame());
         }
+        let Some(Part { crc, .. }) = part else {
+            let answer = self.with_wire(within, |wire, check| wire.rest_of_message(bytes, check))?;
+            self.wire = None;
+            let answer = read_answer(&self.node, &answer)?;
+            return Err(
+                malformed(&format!("bytes were asked for, and not {answer:?}")).with("node", &self.node)
+            );
+        };
+        let direct = place(bytes);
+        let to = if direct.is_some() { &mut out[..bytes] } else { &mut kept[..] };
+        self.with_wire(within, |wire, check| wire.part(to, crc, check))?;
+        self.expected += bytes as u64;
+        if direct.is_some() {
+            kept.clear();
+        }
+        self.part = (kept, 0);
+        Ok(direct)
     }
 }
 
@@ -227,6 +252,7 @@ impl<'a> Pull<'a> {
                 Ok(bytes) => {
                     self.at += bytes as u64;
                     out = &mut out[bytes..];
+                    tries = 1;
                 }
                 Err(e) if tries < TRIES && self.may_try_again(&e) => {
                     say!("forebay-agent: {self}: asking again: {e}");

@@ -1,17 +1,20 @@
 //! Where the agents of other nodes connect for the versions of this node: one thread for each connection.
 //!
 //! Guarantees: a request is answered before the next one is read; a connection ends with the agent, with the other
-//! agent, and with the mirror whose bytes it sends. Who connects has a limited time to say what it wants. Not here: what
-//! is answered (`owner.rs`).
+//! agent, and with the mirror whose bytes it sends. Who connects has a limited time to say what it wants, and those who
+//! have not yet are few. Not here: what is answered (`owner.rs`).
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_space::{Error, Kind, Result};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::process::{getrlimit, Resource};
 
 use crate::link::{gone, Answering, Peers};
 use crate::message::{bytes_of, read_request, Answer, Failure, REQUEST_BYTES_MAX};
@@ -19,8 +22,11 @@ use crate::owner::Reply;
 use crate::tls::Tls;
 use crate::wire::{until, Wire, TICK};
 
-/// More connections are closed at once; the other agent tries again.
+/// More connections are closed at once, and more than this part of all descriptors; the other agent tries again.
 const CONNECTIONS_MAX: usize = 4096;
+const PART_OF_DESCRIPTORS: u64 = 2;
+/// More connections of which it is not known who they are from are closed, the oldest one first.
+const GREETINGS_MAX: usize = 64;
 /// Who connects shows a certificate and sends its first request within this.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// No descriptors are left: it is tried again.
@@ -61,7 +67,16 @@ impl Listener {
         peers: Arc<Peers>,
     ) -> Result<Serving> {
         let (is_over, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
-        let serving = Connections { tls, answering, peers, is_over: is_over.clone(), count: count.clone() };
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let serving = Connections {
+            tls,
+            answering,
+            peers,
+            is_over: is_over.clone(),
+            count: count.clone(),
+            count_max: CONNECTIONS_MAX.min((descriptors / PART_OF_DESCRIPTORS) as usize),
+            greetings: Arc::default(),
+        };
         let socket = self.socket;
         let accepting = std::thread::Builder::new().name("accepting".to_string());
         let thread = accepting.spawn(move || serving.accept(&socket));
@@ -104,6 +119,47 @@ struct Connections {
     peers: Arc<Peers>,
     is_over: Arc<AtomicBool>,
     count: Arc<AtomicUsize>,
+    count_max: usize,
+    greetings: Arc<Greetings>,
+}
+
+/// The connections of which it is not known yet who they are from, the oldest one first.
+#[derive(Default)]
+struct Greetings {
+    all: Mutex<VecDeque<(u64, TcpStream)>>,
+    begun: AtomicU64,
+}
+
+/// One of them; dropped when it is known.
+struct Greeting {
+    of: Arc<Greetings>,
+    number: u64,
+}
+
+impl Greetings {
+    fn all(&self) -> MutexGuard<'_, VecDeque<(u64, TcpStream)>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the oldest one where there are too many: others must not use up what the agents of the job need.
+    fn begin(self: &Arc<Self>, stream: &TcpStream) -> io::Result<Greeting> {
+        let number = self.begun.fetch_add(1, SeqCst);
+        let stream = stream.try_clone()?;
+        let mut all = self.all();
+        all.push_back((number, stream));
+        if all.len() > GREETINGS_MAX {
+            if let Some((_, oldest)) = all.pop_front() {
+                let _ = oldest.shutdown(Shutdown::Both);
+            }
+        }
+        Ok(Greeting { of: self.clone(), number })
+    }
+}
+
+impl Drop for Greeting {
+    fn drop(&mut self) {
+        self.of.all().retain(|(number, _)| *number != self.number);
+    }
 }
 
 /// One of the connections that are counted.
@@ -123,7 +179,7 @@ impl Connections {
             match socket.accept() {
                 Ok((stream, _)) => {
                     let counted = Counted(self.count.clone());
-                    if self.count.fetch_add(1, SeqCst) < CONNECTIONS_MAX {
+                    if self.count.fetch_add(1, SeqCst) < self.count_max {
                         self.begin(stream, counted);
                     }
                 }
@@ -134,19 +190,20 @@ impl Connections {
     }
 
     fn begin(&self, stream: TcpStream, counted: Counted) {
+        // Without descriptors for it, it closes, and the other agent tries again.
+        let Ok(greeting) = self.greetings.begin(&stream) else { return };
         let connections = self.clone();
         let thread = std::thread::Builder::new().name("serving".to_string());
         // Without a thread the connection closes, and the other agent tries again.
         let _ = thread.spawn(move || {
             // Who is gone learns nothing any more.
-            let _ = connections.serve(stream);
+            let _ = connections.serve(stream, greeting);
             drop(counted);
         });
     }
 
     /// Until the other agent closes.
-    fn serve(&self, stream: TcpStream) -> Result<()> {
-        let mut wire = Wire::accept(stream, self.tls.as_ref(), HELLO_TIMEOUT)?;
+    fn serve(&self, stream: TcpStream, greeting: Greeting) -> Result<()> {
         let begun = Instant::now();
         // Who asks, and how often it had been lost then.
         let peer = OnceLock::<(String, u64)>::new();
@@ -156,17 +213,24 @@ impl Connections {
             Some((node, losses)) if self.peers.losses(node) != *losses => Err(gone(node)),
             Some(_) => Ok(()),
         };
+        let mut wire = Wire::accept(stream, self.tls.as_ref(), &check)?;
+        let mut greeting = Some(greeting);
         loop {
-            let request = wire.message(REQUEST_BYTES_MAX, &check)?;
+            let (number, request) = wire.message(REQUEST_BYTES_MAX, &check)?;
             let request = match read_request(&request) {
                 Ok(request) => request,
-                Err(e) => return wire.send_message(&failure(&e), &check),
+                Err(e) => return wire.send_message(number, &failure(&e), &check),
             };
             let _ = peer.set((request.node.clone(), self.peers.losses(&request.node)));
-            let Reply { answer, payload } = self.answering.reply(request);
+            drop(greeting.take());
+            let Reply { answer, mut payload } = self.answering.reply(request);
             if let Some(answer) = answer {
-                let answer = answer.and_then(|answer| bytes_of(&answer));
-                wire.send_message(&answer.unwrap_or_else(|e| failure(&e)), &check)?;
+                let answer = answer.and_then(|answer| bytes_of(&answer)).unwrap_or_else(|e| {
+                    // Bytes follow an answer alone.
+                    payload = None;
+                    failure(&e)
+                });
+                wire.send_message(number, &answer, &check)?;
             }
             let Some(mut payload) = payload else { continue };
             let is_wanted = payload.is_wanted();
@@ -174,8 +238,11 @@ impl Connections {
                 true => check(),
                 false => Err(Error::new(Kind::PeerMissing, "the mirror has ended")),
             };
+            let mut offset = payload.at;
             while let Some(part) = payload.next_part() {
-                wire.send_part(part, &check)?;
+                check()?;
+                wire.send_part(number, offset, part, &check)?;
+                offset += part.len() as u64;
             }
         }
     }

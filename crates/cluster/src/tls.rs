@@ -2,9 +2,8 @@
 //!
 //! What was received is decrypted where it lies, and copied once more into the memory that it is for.
 //!
-//! Guarantees: no byte is handed out or taken before both certificates have been checked. A read or a write that the
-//! socket interrupts ([`io::ErrorKind::WouldBlock`]) loses nothing and is made again. Not here: frames, deadlines
-//! (`wire.rs`).
+//! Guarantees: no byte is handed out or taken before both certificates have been checked. A read or a write that cannot
+//! go on ([`is_tick`]) loses nothing and takes nothing twice. Not here: frames, deadlines (`wire.rs`).
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -97,6 +96,11 @@ impl Tls {
     }
 }
 
+/// The socket has nothing, or takes nothing, for now; or a signal came.
+pub fn is_tick(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, error)
 }
@@ -175,23 +179,24 @@ impl<S: Side> Secured<S> {
         &self.side
     }
 
-    /// Until both sides have shown their certificates.
+    /// One step towards both certificates; whether they have been checked.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`]: to be called again; [`ErrorKind::InvalidData`]: the other side is not of the job.
-    pub fn shake_hands(&mut self) -> io::Result<()> {
+    /// [`is_tick`]: to be called again; [`ErrorKind::InvalidData`]: the other side is not of the job.
+    pub fn shake_hands(&mut self) -> io::Result<bool> {
         while self.common().is_handshaking() {
             match self.step(&mut [], &[])? {
                 Next::Idle => {
                     self.flush()?;
                     self.receive()?;
+                    return Ok(false);
                 }
                 Next::Closed => return Err(ErrorKind::UnexpectedEof.into()),
                 Next::Data(_) | Next::Encrypted | Next::Again => {}
             }
         }
         // The other side may wait for what was said last.
-        self.flush()
+        self.flush().map(|()| true)
     }
 
     /// One step: data that came go to `out`, as far as it has space; `data` are encrypted when that is possible.
@@ -279,7 +284,7 @@ impl<S: Side> Secured<S> {
     /// Some bytes; none: the other side has ended the connection.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`]: to be called again; [`ErrorKind::UnexpectedEof`], [`ErrorKind::InvalidData`].
+    /// [`is_tick`]: to be called again; [`ErrorKind::UnexpectedEof`], [`ErrorKind::InvalidData`].
     pub fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
             if self.taken < self.plain.len() {
@@ -305,7 +310,7 @@ impl<S: Side> Secured<S> {
     /// Takes some bytes to send them.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`]: none were taken; those of the socket.
+    /// [`is_tick`]: none were taken; those of the socket.
     pub fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.flush()?;
         let mut taken = 0;
@@ -322,8 +327,8 @@ impl<S: Side> Secured<S> {
             }
         }
         match self.flush() {
-            // It is sent later.
-            Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e),
+            Err(e) if !is_tick(&e) => Err(e),
+            // What was taken is sent later: it must not be taken again.
             _ => Ok(taken),
         }
     }

@@ -2,10 +2,11 @@
 //!
 //! | frame | contents |
 //! |---|---|
-//! | [`MESSAGE`], u32 | a message of so many bytes |
-//! | [`PART`], u32, u32 | a part of a payload: so many bytes, with their CRC-32C |
+//! | [`MESSAGE`], u32, u32 | of which request, bytes; the message |
+//! | [`PART`], u32, u32, u32, u64 | of which request, bytes, their CRC-32C, where they begin; bytes of a payload |
 //!
-//! Numbers are little-endian. Threads that use a connection block in it, so that an answer costs no change of threads,
+//! Numbers are little-endian. Each side sees by the number of the request, and by where a part begins, that no frame is
+//! missing and none came twice. Threads that use a connection block in it, so that an answer costs no change of threads,
 //! and bytes go into the memory that they are for.
 //!
 //! Guarantees: both sides show a certificate of the job's authority, unless the fabric is trusted; a frame that is
@@ -19,14 +20,24 @@ use std::time::{Duration, Instant};
 
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::checksum::crc32c;
+use rustix::net::sockopt;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 
 use crate::message::malformed;
-use crate::tls::{Secured, Tls};
+use crate::tls::{is_tick, Secured, Tls};
 
 const MESSAGE: u8 = 1;
 const PART: u8 = 2;
+const HEAD_BYTES: usize = 9;
+/// More of the head of a part.
+const PART_HEAD_BYTES: usize = 12;
+/// The kernel of a node that lives takes a connection within this.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The kernel asks so often whether the other side of a silent connection is there, and ends it after that many times
+/// without an answer. Also one whose node was never seen ends by that.
+const SILENT_ASK: Duration = Duration::from_secs(10);
+const SILENT_ASKS: u32 = 6;
 /// A part is at most this long: it stays in the cache between checksum and socket.
 pub const PART_BYTES_MAX: usize = 512 << 10;
 /// A wait looks so often whether it is still wanted.
@@ -36,17 +47,23 @@ pub const TICK: Duration = Duration::from_millis(100);
 pub type Check<'a> = &'a dyn Fn() -> Result<()>;
 
 /// What a frame is.
-#[derive(Debug)]
-pub enum Frame {
-    /// A message of so many bytes.
-    Message(usize),
-    /// A part of a payload.
-    Part {
-        /// Its bytes.
-        bytes: usize,
-        /// Their checksum.
-        crc: u32,
-    },
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Frame {
+    /// Number of the request that it belongs to.
+    pub request: u32,
+    /// Bytes behind it.
+    pub bytes: usize,
+    /// Of a part; None: a message.
+    pub part: Option<Part>,
+}
+
+/// What a part of a payload is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    /// Checksum of its bytes.
+    pub crc: u32,
+    /// Where it begins in what was asked for.
+    pub offset: u64,
 }
 
 enum Socket {
@@ -106,34 +123,36 @@ pub fn until(deadline: Instant, peer: &str) -> impl Fn() -> Result<()> + '_ {
 fn settle(socket: &TcpStream) -> io::Result<()> {
     // Each message is waited for.
     socket.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, SILENT_ASK)?;
+    sockopt::set_tcp_keepintvl(socket, SILENT_ASK)?;
+    sockopt::set_tcp_keepcnt(socket, SILENT_ASKS)?;
     socket.set_read_timeout(Some(TICK))?;
     socket.set_write_timeout(Some(TICK))
 }
 
 impl Wire {
-    /// Connects to the agent of `node`, within that time.
+    /// Connects to the agent of `node`.
     ///
     /// # Errors
-    /// [`Kind::PeerMissing`]: no agent listens there, or it is of another job; [`Kind::TimedOut`].
-    pub fn connect(at: SocketAddr, tls: Option<&Tls>, node: &str, within: Duration) -> Result<Wire> {
+    /// [`Kind::PeerMissing`]: no agent listens there, or it is of another job; [`Kind::TimedOut`]; that of `check`.
+    pub fn connect(at: SocketAddr, tls: Option<&Tls>, node: &str, check: Check<'_>) -> Result<Wire> {
         let peer = format!("node {node}");
-        let deadline = Instant::now() + within;
         let lost = |e: io::Error| lost(&peer, &e);
-        let socket = TcpStream::connect_timeout(&at, within).map_err(lost)?;
+        let socket = TcpStream::connect_timeout(&at, CONNECT_TIMEOUT).map_err(lost)?;
         settle(&socket).map_err(lost)?;
         let Some(tls) = tls else { return Ok(Wire { socket: Socket::Plain(socket), peer }) };
         let secured = tls.client(socket).map_err(lost)?;
         let mut wire = Wire { socket: Socket::Client(Box::new(secured)), peer };
-        wire.shake_hands(deadline)?;
+        wire.shake_hands(check)?;
         Ok(wire)
     }
 
-    /// Takes a connection that was accepted, within that time.
+    /// Takes a connection that was accepted.
     ///
     /// # Errors
-    /// [`Kind::PeerMissing`]: who connected is not of the job, or is gone; [`Kind::TimedOut`].
-    pub fn accept(socket: TcpStream, tls: Option<&Tls>, within: Duration) -> Result<Wire> {
-        let deadline = Instant::now() + within;
+    /// [`Kind::PeerMissing`]: who connected is not of the job, or is gone; that of `check`.
+    pub fn accept(socket: TcpStream, tls: Option<&Tls>, check: Check<'_>) -> Result<Wire> {
         let peer = socket.peer_addr().map_or_else(|_| "another host".to_string(), |at| at.to_string());
         let lost = |e: io::Error| lost(&peer, &e);
         // One that was accepted from a listener that does not block need not block either.
@@ -142,49 +161,56 @@ impl Wire {
         let Some(tls) = tls else { return Ok(Wire { socket: Socket::Plain(socket), peer }) };
         let secured = tls.server(socket).map_err(lost)?;
         let mut wire = Wire { socket: Socket::Server(Box::new(secured)), peer };
-        wire.shake_hands(deadline)?;
+        wire.shake_hands(check)?;
         Ok(wire)
     }
 
     /// Until both sides have shown their certificates.
-    fn shake_hands(&mut self, deadline: Instant) -> Result<()> {
+    fn shake_hands(&mut self, check: Check<'_>) -> Result<()> {
         loop {
+            // Also of one that sends a little again and again.
+            check()?;
             let step = match &mut self.socket {
-                Socket::Plain(_) => Ok(()),
+                Socket::Plain(_) => Ok(true),
                 Socket::Client(secured) => secured.shake_hands(),
                 Socket::Server(secured) => secured.shake_hands(),
             };
             match step {
-                Err(e) if is_tick(&e) => until(deadline, &self.peer)()?,
-                step => return step.map_err(|e| lost(&self.peer, &e)),
+                Ok(true) => return Ok(()),
+                Err(e) if !is_tick(&e) => return Err(lost(&self.peer, &e)),
+                _ => {}
             }
         }
     }
 
-    /// Sends a message.
+    /// Sends a message of the request with this number.
     ///
     /// # Errors
     /// [`Kind::PeerMissing`]; that of `check`.
-    pub fn send_message(&mut self, message: &[u8], check: Check<'_>) -> Result<()> {
-        let mut head = [MESSAGE; 5];
-        head[1..].copy_from_slice(&(message.len() as u32).to_le_bytes());
+    pub fn send_message(&mut self, request: u32, message: &[u8], check: Check<'_>) -> Result<()> {
+        let mut head = [MESSAGE; HEAD_BYTES];
+        head[1..5].copy_from_slice(&request.to_le_bytes());
+        head[5..].copy_from_slice(&(message.len() as u32).to_le_bytes());
         self.send(&head, message, check)
     }
 
-    /// Sends a part of a payload, of at most [`PART_BYTES_MAX`].
+    /// Sends a part of a payload, of at most [`PART_BYTES_MAX`], that begins at `offset` of what was asked for.
     ///
     /// # Errors
     /// [`Kind::PeerMissing`]; that of `check`.
-    pub fn send_part(&mut self, part: &[u8], check: Check<'_>) -> Result<()> {
-        let mut head = [PART; 9];
-        head[1..5].copy_from_slice(&(part.len() as u32).to_le_bytes());
-        head[5..].copy_from_slice(&crc32c(part).to_le_bytes());
+    pub fn send_part(&mut self, request: u32, offset: u64, part: &[u8], check: Check<'_>) -> Result<()> {
+        let mut head = [PART; HEAD_BYTES + PART_HEAD_BYTES];
+        head[1..5].copy_from_slice(&request.to_le_bytes());
+        head[5..9].copy_from_slice(&(part.len() as u32).to_le_bytes());
+        head[9..13].copy_from_slice(&crc32c(part).to_le_bytes());
+        head[13..].copy_from_slice(&offset.to_le_bytes());
         self.send(&head, part, check)
     }
 
     /// One behind the other, with one system call where the socket takes them.
     fn send(&mut self, head: &[u8], body: &[u8], check: Check<'_>) -> Result<()> {
         let (mut sent, all) = (0, head.len() + body.len());
+        let mut pace = Pace::new(check);
         while sent < all {
             let slices = [
                 IoSlice::new(&head[sent.min(head.len())..]),
@@ -192,7 +218,10 @@ impl Wire {
             ];
             match self.socket.write_vectored(&slices) {
                 Ok(0) => return Err(lost(&self.peer, &ErrorKind::WriteZero.into())),
-                Ok(bytes) => sent += bytes,
+                Ok(bytes) => {
+                    sent += bytes;
+                    pace.look()?;
+                }
                 Err(e) if is_tick(&e) => check()?,
                 Err(e) => return Err(lost(&self.peer, &e)),
             }
@@ -211,30 +240,33 @@ impl Wire {
     /// # Errors
     /// [`Kind::UnknownFormat`]: it is no frame, or longer than it may be; those of [`Wire::read`].
     pub fn frame(&mut self, message_bytes_max: usize, check: Check<'_>) -> Result<Frame> {
-        let mut head = [0; 9];
-        self.read(&mut head[..5], check)?;
-        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let bytes = number(1) as usize;
+        let mut head = [0; HEAD_BYTES];
+        self.read(&mut head, check)?;
+        let (request, bytes) = (number(&head, 1), number(&head, 5) as usize);
         match head[0] {
-            MESSAGE if bytes <= message_bytes_max => Ok(Frame::Message(bytes)),
+            MESSAGE if bytes <= message_bytes_max => Ok(Frame { request, bytes, part: None }),
             PART if (1..=PART_BYTES_MAX).contains(&bytes) => {
-                self.read(&mut head[5..], check)?;
-                let crc = u32::from_le_bytes([head[5], head[6], head[7], head[8]]);
-                Ok(Frame::Part { bytes, crc })
+                let mut head = [0; PART_HEAD_BYTES];
+                self.read(&mut head, check)?;
+                let (low, high) = (number(&head, 4), number(&head, 8));
+                let offset = u64::from(low) | u64::from(high) << 32;
+                Ok(Frame { request, bytes, part: Some(Part { crc: number(&head, 0), offset }) })
             }
             MESSAGE | PART => Err(malformed("it is too long").with("from", &self.peer).with("bytes", bytes)),
             other => Err(malformed("it is no frame").with("from", &self.peer).with("kind", other)),
         }
     }
 
-    /// The next message.
+    /// The next message, and the number of its request.
     ///
     /// # Errors
     /// Those of [`Wire::frame`]; [`Kind::UnknownFormat`]: there is a part.
-    pub fn message(&mut self, bytes_max: usize, check: Check<'_>) -> Result<Vec<u8>> {
+    pub fn message(&mut self, bytes_max: usize, check: Check<'_>) -> Result<(u32, Vec<u8>)> {
         match self.frame(bytes_max, check)? {
-            Frame::Message(bytes) => self.rest_of_message(bytes, check),
-            Frame::Part { .. } => Err(malformed("bytes in place of a message").with("from", &self.peer)),
+            Frame { request, bytes, part: None } => Ok((request, self.rest_of_message(bytes, check)?)),
+            Frame { part: Some(_), .. } => {
+                Err(malformed("bytes in place of a message").with("from", &self.peer))
+            }
         }
     }
 
@@ -264,10 +296,14 @@ impl Wire {
     /// # Errors
     /// [`Kind::PeerMissing`]: the connection has ended; that of `check`.
     fn read(&mut self, mut out: &mut [u8], check: Check<'_>) -> Result<()> {
+        let mut pace = Pace::new(check);
         while !out.is_empty() {
             match self.socket.read(out) {
                 Ok(0) => return Err(lost(&self.peer, &ErrorKind::UnexpectedEof.into())),
-                Ok(bytes) => out = &mut out[bytes..],
+                Ok(bytes) => {
+                    out = &mut out[bytes..];
+                    pace.look()?;
+                }
                 Err(e) if is_tick(&e) => check()?,
                 Err(e) => return Err(lost(&self.peer, &e)),
             }
@@ -276,9 +312,29 @@ impl Wire {
     }
 }
 
-/// Nothing has come, or was taken, within [`TICK`].
-fn is_tick(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+/// The number at a place of a head.
+fn number(head: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
+}
+
+/// Looks every [`TICK`] whether a wait goes on, also where something comes all the time.
+struct Pace<'a> {
+    check: Check<'a>,
+    looked: Instant,
+}
+
+impl<'a> Pace<'a> {
+    fn new(check: Check<'a>) -> Pace<'a> {
+        Pace { check, looked: Instant::now() }
+    }
+
+    fn look(&mut self) -> Result<()> {
+        if self.looked.elapsed() >= TICK {
+            (self.check)()?;
+            self.looked = Instant::now();
+        }
+        Ok(())
+    }
 }
 
 fn lost(peer: &str, error: &io::Error) -> Error {
@@ -318,9 +374,13 @@ mod tests {
     ) -> (Result<Wire>, Result<Wire>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
+        let check = || until(Instant::now() + within, "n0");
         std::thread::scope(|threads| {
-            let accepting = threads.spawn(|| Wire::accept(listener.accept().unwrap().0, server, within));
-            (Wire::connect(at, client, "n0", within), accepting.join().unwrap())
+            let accepting = threads.spawn(|| {
+                let check = check();
+                Wire::accept(listener.accept().unwrap().0, server, &check)
+            });
+            (Wire::connect(at, client, "n0", &check()), accepting.join().unwrap())
         })
     }
 
@@ -333,20 +393,22 @@ mod tests {
             let part: Vec<u8> = (0..PART_BYTES_MAX).map(|at| (at * 31) as u8).collect();
             std::thread::scope(|threads| {
                 threads.spawn(|| {
-                    client.send_message(b"", &always).unwrap();
-                    client.send_message(b"hello", &always).unwrap();
-                    for _ in 0..20 {
-                        client.send_part(&part, &always).unwrap();
+                    client.send_message(7, b"", &always).unwrap();
+                    client.send_message(u32::MAX, b"hello", &always).unwrap();
+                    for count in 0..20 {
+                        client.send_part(8, count << 40, &part, &always).unwrap();
                     }
-                    client.send_part(b"x", &always).unwrap();
+                    client.send_part(8, 20 << 40, b"x", &always).unwrap();
                 });
-                assert_eq!(server.message(0, &always).unwrap(), b"");
-                assert_eq!(server.message(5, &always).unwrap(), b"hello");
+                assert_eq!(server.message(0, &always).unwrap(), (7, b"".to_vec()));
+                assert_eq!(server.message(5, &always).unwrap(), (u32::MAX, b"hello".to_vec()));
                 let mut out = vec![0; PART_BYTES_MAX];
-                for expected in [&part[..]; 20].into_iter().chain([&b"x"[..]]) {
-                    let Frame::Part { bytes, crc } = server.frame(0, &always).unwrap() else { panic!() };
-                    server.part(&mut out[..bytes], crc, &always).unwrap();
-                    assert!(out[..bytes] == *expected);
+                for (count, expected) in [&part[..]; 20].into_iter().chain([&b"x"[..]]).enumerate() {
+                    let frame = server.frame(0, &always).unwrap();
+                    let part = frame.part.unwrap();
+                    assert_eq!((frame.request, part.offset), (8, (count as u64) << 40));
+                    server.part(&mut out[..frame.bytes], part.crc, &always).unwrap();
+                    assert!(out[..frame.bytes] == *expected);
                 }
             });
             drop(client);
@@ -366,11 +428,35 @@ mod tests {
             let refused = match (client, server) {
                 // A client learns that its certificate was refused when it reads.
                 (Ok(mut client), Err(_)) => client
-                    .send_message(b"x", &always)
+                    .send_message(1, b"x", &always)
                     .and_then(|()| client.message(9, &until(Instant::now() + LONG, "n0")).map(drop)),
                 (client, _) => client.map(drop),
             };
             assert_eq!(refused.unwrap_err().kind(), Kind::PeerMissing);
+        }
+    }
+
+    #[test]
+    fn who_sends_a_little_again_and_again_has_no_more_time_than_who_says_nothing() {
+        let (_files, tls) = tls("a");
+        // A record that is never whole, and a message.
+        for (tls, head) in [(Some(&tls), [22, 3, 1, 64, 0]), (None, [MESSAGE, 0, 0, 0, 0])] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let trickling = std::thread::spawn(move || {
+                let _ = client.write_all(&head);
+                while client.write_all(&[0]).is_ok() {
+                    std::thread::sleep(TICK / 5);
+                }
+            });
+            let deadline = until(Instant::now() + 3 * TICK, "n1");
+            let socket = listener.accept().unwrap().0;
+            let served = Wire::accept(socket, tls, &deadline).and_then(|mut wire| {
+                wire.frame(9, &deadline)?;
+                wire.read(&mut vec![0; 1 << 20], &deadline)
+            });
+            assert_eq!(served.unwrap_err().kind(), Kind::TimedOut);
+            trickling.join().unwrap();
         }
     }
 
@@ -380,14 +466,16 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             client.write_all(bytes).unwrap();
-            Wire::accept(listener.accept().unwrap().0, None, LONG).unwrap()
+            Wire::accept(listener.accept().unwrap().0, None, &always).unwrap()
         };
-        let head =
-            |kind: u8, bytes: u32, crc: u32| [&[kind][..], &bytes.to_le_bytes(), &crc.to_le_bytes()].concat();
+        let head = |kind: u8, bytes: u32, crc: u32| {
+            [&[kind, 1, 0, 0, 0][..], &bytes.to_le_bytes(), &crc.to_le_bytes(), &[0; 8]].concat()
+        };
         let sent = [head(PART, 4, crc32c(b"abcd")), b"abce".to_vec()].concat();
         let mut wire = raw(&sent);
-        let Frame::Part { bytes, crc } = wire.frame(9, &always).unwrap() else { panic!() };
-        assert_eq!(wire.part(&mut vec![0; bytes], crc, &always).unwrap_err().kind(), Kind::Damaged);
+        let frame = wire.frame(9, &always).unwrap();
+        let read = wire.part(&mut vec![0; frame.bytes], frame.part.unwrap().crc, &always);
+        assert_eq!(read.unwrap_err().kind(), Kind::Damaged);
         for wrong in [
             head(0, 1, 0),
             head(3, 1, 0),
@@ -398,7 +486,7 @@ mod tests {
         ] {
             assert_eq!(raw(&wrong).frame(9, &always).unwrap_err().kind(), Kind::UnknownFormat, "{wrong:?}");
         }
-        let short = raw(&head(MESSAGE, 9, 0)).message(9, &always);
+        let short = raw(&head(MESSAGE, 13, 0)).message(13, &always);
         assert_eq!(short.unwrap_err().kind(), Kind::PeerMissing);
     }
 
@@ -412,7 +500,7 @@ mod tests {
         let part = vec![0; PART_BYTES_MAX];
         let deadline = soon();
         let error = loop {
-            match client.send_part(&part, &until(deadline, "n1")) {
+            match client.send_part(1, 0, &part, &until(deadline, "n1")) {
                 Ok(()) => {}
                 Err(error) => break error,
             }

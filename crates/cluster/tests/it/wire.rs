@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{json, Value};
 
 use crate::bed::{until, Bed};
@@ -30,8 +31,8 @@ fn data_address(bed: &Bed, node: &str) -> SocketAddr {
 }
 
 /// Stands between the agent of a node and those that connect to it for versions; how many connections there were. The
-/// first `faulty` of them have a fault after some MiB.
-fn stand_between(bed: &Bed, node: &str, fault: Fault, faulty: usize) -> Arc<AtomicUsize> {
+/// first `faulty` of them have a fault after so many bytes.
+fn stand_between(bed: &Bed, node: &str, fault: Fault, after: usize, faulty: usize) -> Arc<AtomicUsize> {
     let mut card = card(bed, node);
     let target = data_address(bed, node);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -47,21 +48,20 @@ fn stand_between(bed: &Bed, node: &str, fault: Fault, faulty: usize) -> Arc<Atom
             let Ok(server) = TcpStream::connect(target) else { return };
             let requests = (client.try_clone().unwrap(), server.try_clone().unwrap());
             std::thread::spawn(move || forward(requests.0, requests.1, None));
-            std::thread::spawn(move || forward(server, client, is_faulty.then_some(fault)));
+            std::thread::spawn(move || forward(server, client, is_faulty.then_some((fault, after))));
         }
     });
     count
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, fault: Option<Fault>) {
+fn forward(mut from: TcpStream, mut to: TcpStream, fault: Option<(Fault, usize)>) {
     let (mut buffer, mut passed) = (vec![0; 64 << 10], 0);
     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
-        let at = 3 << 20;
-        if fault.is_some() && (passed..passed + bytes).contains(&at) {
-            if fault == Some(Fault::Ends) {
+        if let Some((fault, after)) = fault.filter(|(_, after)| (passed..passed + bytes).contains(after)) {
+            if fault == Fault::Ends {
                 break;
             }
-            buffer[at - passed] ^= 4;
+            buffer[after - passed] ^= 4;
         }
         passed += bytes;
         if to.write_all(&buffer[..bytes]).is_err() {
@@ -79,7 +79,7 @@ fn what_a_connection_lost_or_damaged_is_asked_for_again() {
         [(secure, Fault::Ends), (secure, Fault::Damages), (plain, Fault::Ends), (plain, Fault::Damages)]
     {
         let bed = Bed::with(2, options);
-        let connections = stand_between(&bed, "n0", fault, 2);
+        let connections = stand_between(&bed, "n0", fault, 3 << 20, 2);
         let readers = json!([["here", 1], ["there", 1]]);
         let writer = bed.nodes[0].run(
             "write",
@@ -98,7 +98,7 @@ fn what_a_connection_lost_or_damaged_is_asked_for_again() {
 #[test]
 fn what_is_damaged_again_and_again_is_an_error_and_no_version() {
     let bed = Bed::with(2, &["--trusted-fabric", "--listen", "tcp/127.0.0.1:0"]);
-    stand_between(&bed, "n0", Fault::Damages, usize::MAX);
+    stand_between(&bed, "n0", Fault::Damages, 100 << 10, usize::MAX);
     let mut reader = bed.nodes[1].run("read", json!({}));
     let mut writer =
         bed.nodes[0].run("write", json!({ "steps": 1, "large": LARGE, "quota": 128 << 20, "end": "wait" }));
@@ -119,12 +119,14 @@ fn who_is_not_of_the_job_gets_nothing_and_the_agent_goes_on() {
             stream
         };
         let request = br#"{"protocol":2,"node":"n1","incarnation":1,"ask":{"probe":{"bytes":8}}}"#;
-        let framed = |request: &[u8]| [&[1], &(request.len() as u32).to_le_bytes()[..], request].concat();
-        let silent: Vec<TcpStream> = (0..50).map(|_| connect()).collect();
+        let framed =
+            |request: &[u8]| [&[1, 0, 0, 0, 0], &(request.len() as u32).to_le_bytes()[..], request].concat();
+        // More than the agent keeps.
+        let silent: Vec<TcpStream> = (0..300).map(|_| connect()).collect();
         for sent in [
             b"GET / HTTP/1.1\r\n\r\n".to_vec(),
-            vec![0; 5],
-            [&[1], &u32::MAX.to_le_bytes()[..]].concat(),
+            vec![0; 9],
+            [&[1, 0, 0, 0, 0], &u32::MAX.to_le_bytes()[..]].concat(),
             framed(b"{"),
             framed(&request[..request.len() - 1]),
             framed(&String::from_utf8_lossy(request).replace('2', "1").into_bytes()),
@@ -153,4 +155,36 @@ fn who_is_not_of_the_job_gets_nothing_and_the_agent_goes_on() {
         });
         bed.stop();
     }
+}
+
+#[test]
+fn an_agent_that_is_stopped_and_goes_on_while_it_sends_sends_nothing_twice() {
+    let mut bed = Bed::new(2);
+    let connections = stand_between(&bed, "n0", Fault::Ends, 0, 0);
+    let readers = json!([["here", 1], ["there", 1]]);
+    // Each array is a part of its own, and all are more than the buffers of a connection hold.
+    let with = json!({ "ranks": 100, "steps": 6, "large": 100_000, "quota": 512 << 20, "readers": readers });
+    let writer = bed.nodes[0].run("write", with);
+    let here = bed.nodes[0].run("read", json!({ "component": "here" }));
+    let mut there = bed.nodes[1].run("read", json!({ "component": "there", "pause_ms": 50 }));
+    let first = there.line("version");
+    for _ in 0..5 {
+        // The mirror's agent takes nothing, so that the owner's waits in the middle of what it sends.
+        bed.nodes[1].agent().signal(Signal::STOP);
+        std::thread::sleep(Duration::from_millis(150));
+        for _ in 0..5 {
+            bed.nodes[0].agent().signal(Signal::STOP);
+            std::thread::sleep(Duration::from_millis(10));
+            bed.nodes[0].agent().signal(Signal::CONT);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        bed.nodes[1].agent().signal(Signal::CONT);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let there = [vec![first], there.lines("version")].concat();
+    assert_eq!((there.len(), here.lines("version")), (6, there));
+    // Nor is anything asked for again.
+    assert_eq!(connections.load(SeqCst), 1);
+    writer.lines("put");
+    bed.stop();
 }
