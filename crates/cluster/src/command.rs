@@ -88,8 +88,8 @@ struct Start {
     /// keys of the job.
     #[arg(long, value_name = "FOLDER")]
     rendezvous: PathBuf,
-    /// Address to listen on, for example tls/10.0.0.1:0; port 0 means any free ports, another one itself and the next one
-    /// [default: the address of this host's name, any free ports].
+    /// Address to listen on, for example tls/10.0.0.1:0; port 0 means any free ports, another one itself and the next
+    /// one [default: the address of this host's name, any free ports].
     #[arg(long, value_name = "ENDPOINT")]
     listen: Option<Listen>,
     /// Use plain TCP, without encryption and authentication: only on a network that no other user can reach.

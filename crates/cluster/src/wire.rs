@@ -6,12 +6,13 @@
 //! | [`PART`], u32, u32, u32, u64 | of which request, bytes, their CRC-32C, where they begin; bytes of a payload |
 //!
 //! Numbers are little-endian. Each side sees by the number of the request, and by where a part begins, that no frame is
-//! missing and none came twice. Threads that use a connection block in it, so that an answer costs no change of threads,
-//! and bytes go into the memory that they are for.
+//! missing and none came twice. Threads that use a connection block in it, so that an answer costs no change of
+//! threads, and bytes go into the memory that they are for.
 //!
 //! Guarantees: both sides show a certificate of the job's authority, unless the fabric is trusted; a frame that is
 //! longer than it may be is refused before it is read; what is handed out of a part has its checksum. A wait looks
-//! every [`TICK`] whether it is still wanted. Not here: what is said (`message.rs`), who says it (`serve.rs`, `pull.rs`).
+//! every [`TICK`] whether it is still wanted. Not here: what is said (`message.rs`), who says it (`serve.rs`,
+//! `pull.rs`).
 
 use std::fmt::{self, Debug, Formatter};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -210,7 +211,7 @@ impl Wire {
     /// One behind the other, with one system call where the socket takes them.
     fn send(&mut self, head: &[u8], body: &[u8], check: Check<'_>) -> Result<()> {
         let (mut sent, all) = (0, head.len() + body.len());
-        let mut pace = Pace::new(check);
+        let mut looking = Looking::new(check);
         while sent < all {
             let slices = [
                 IoSlice::new(&head[sent.min(head.len())..]),
@@ -220,7 +221,7 @@ impl Wire {
                 Ok(0) => return Err(lost(&self.peer, &ErrorKind::WriteZero.into())),
                 Ok(bytes) => {
                     sent += bytes;
-                    pace.look()?;
+                    looking.look()?;
                 }
                 Err(e) if is_tick(&e) => check()?,
                 Err(e) => return Err(lost(&self.peer, &e)),
@@ -296,13 +297,13 @@ impl Wire {
     /// # Errors
     /// [`Kind::PeerMissing`]: the connection has ended; that of `check`.
     fn read(&mut self, mut out: &mut [u8], check: Check<'_>) -> Result<()> {
-        let mut pace = Pace::new(check);
+        let mut looking = Looking::new(check);
         while !out.is_empty() {
             match self.socket.read(out) {
                 Ok(0) => return Err(lost(&self.peer, &ErrorKind::UnexpectedEof.into())),
                 Ok(bytes) => {
                     out = &mut out[bytes..];
-                    pace.look()?;
+                    looking.look()?;
                 }
                 Err(e) if is_tick(&e) => check()?,
                 Err(e) => return Err(lost(&self.peer, &e)),
@@ -318,14 +319,14 @@ fn number(head: &[u8], at: usize) -> u32 {
 }
 
 /// Looks every [`TICK`] whether a wait goes on, also where something comes all the time.
-struct Pace<'a> {
+struct Looking<'a> {
     check: Check<'a>,
     looked: Instant,
 }
 
-impl<'a> Pace<'a> {
-    fn new(check: Check<'a>) -> Pace<'a> {
-        Pace { check, looked: Instant::now() }
+impl<'a> Looking<'a> {
+    fn new(check: Check<'a>) -> Looking<'a> {
+        Looking { check, looked: Instant::now() }
     }
 
     fn look(&mut self) -> Result<()> {

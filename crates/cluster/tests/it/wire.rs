@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use rustix::process::Signal;
 use serde_json::{json, Value};
 
@@ -46,6 +47,11 @@ fn stand_between(bed: &Bed, node: &str, fault: Fault, after: usize, faulty: usiz
         for client in listener.incoming().flatten() {
             let is_faulty = seen.fetch_add(1, SeqCst) < faulty;
             let Ok(server) = TcpStream::connect(target) else { return };
+            // What is on its way is little.
+            for socket in [&client, &server] {
+                sockopt::set_socket_recv_buffer_size(socket, 64 << 10).unwrap();
+                sockopt::set_socket_send_buffer_size(socket, 64 << 10).unwrap();
+            }
             let requests = (client.try_clone().unwrap(), server.try_clone().unwrap());
             std::thread::spawn(move || forward(requests.0, requests.1, None));
             std::thread::spawn(move || forward(server, client, is_faulty.then_some((fault, after))));
@@ -163,12 +169,12 @@ fn an_agent_that_is_stopped_and_goes_on_while_it_sends_sends_nothing_twice() {
     let connections = stand_between(&bed, "n0", Fault::Ends, 0, 0);
     let readers = json!([["here", 1], ["there", 1]]);
     // Each array is a part of its own, and all are more than the buffers of a connection hold.
-    let with = json!({ "ranks": 100, "steps": 6, "large": 100_000, "quota": 512 << 20, "readers": readers });
+    let with = json!({ "ranks": 100, "steps": 20, "large": 120_000, "quota": 80 << 20, "readers": readers });
     let writer = bed.nodes[0].run("write", with);
     let here = bed.nodes[0].run("read", json!({ "component": "here" }));
-    let mut there = bed.nodes[1].run("read", json!({ "component": "there", "pause_ms": 50 }));
+    let mut there = bed.nodes[1].run("read", json!({ "component": "there", "pause_ms": 100 }));
     let first = there.line("version");
-    for _ in 0..5 {
+    for _ in 0..10 {
         // The mirror's agent takes nothing, so that the owner's waits in the middle of what it sends.
         bed.nodes[1].agent().signal(Signal::STOP);
         std::thread::sleep(Duration::from_millis(150));
@@ -182,7 +188,7 @@ fn an_agent_that_is_stopped_and_goes_on_while_it_sends_sends_nothing_twice() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let there = [vec![first], there.lines("version")].concat();
-    assert_eq!((there.len(), here.lines("version")), (6, there));
+    assert_eq!((there.len(), here.lines("version")), (20, there));
     // Nor is anything asked for again.
     assert_eq!(connections.load(SeqCst), 1);
     writer.lines("put");
