@@ -676,9 +676,11 @@ impl Payload {
     /// Says whether the mirror still wants them.
     pub fn is_wanted(&self) -> Box<dyn Fn() -> bool> {
         match &self.of {
-            Of::Version { served, .. } => {
-                let served = served.clone();
-                Box::new(move || !served.is_over.load(Relaxed))
+            Of::Version { served, held, .. } => {
+                let (served, version) = (served.clone(), held.version);
+                // A mirror that asks for the next one has given up on this one.
+                let is_held = move || lock(&served.held).as_ref().is_some_and(|held| held.version == version);
+                Box::new(is_held)
             }
             Of::Probe(_) => Box::new(|| true),
         }

@@ -18,6 +18,8 @@ use crate::wire::{until, Frame, Part, Wire};
 
 /// How often bytes are asked for that do not come.
 const TRIES: u32 = 3;
+/// What came after so many bytes is another failure, and not the same one again.
+const PROGRESS_BYTES: u64 = 64 << 20;
 /// That an agent is lost is known so much later than that its connection has ended.
 const KNOWN_LATER: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
@@ -246,20 +248,23 @@ impl<'a> Pull<'a> {
             self.at += out.len() as u64;
             return Ok(());
         }
-        let mut tries = 1;
+        let (mut tries, mut failed_at) = (1, self.at);
         while !out.is_empty() {
             match self.take(out) {
                 Ok(bytes) => {
                     self.at += bytes as u64;
                     out = &mut out[bytes..];
-                    tries = 1;
                 }
-                Err(e) if tries < TRIES && self.may_try_again(&e) => {
+                Err(e) => {
+                    let is_another = self.at - failed_at >= PROGRESS_BYTES;
+                    tries = if is_another { 1 } else { tries };
+                    if tries == TRIES || !self.may_try_again(&e) {
+                        return Err(e);
+                    }
                     say!("forebay-agent: {self}: asking again: {e}");
                     self.is_asked = false;
-                    tries += 1;
+                    (tries, failed_at) = (tries + 1, self.at);
                 }
-                Err(e) => return Err(e),
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use forebay_space::{Error, Kind, Result};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::process::{getrlimit, Resource};
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 use crate::link::{gone, Answering, Peers};
 use crate::message::{bytes_of, read_request, Answer, Failure, REQUEST_BYTES_MAX};
@@ -25,8 +25,12 @@ use crate::wire::{until, Wire, TICK};
 /// More connections are closed at once, and more than this part of all descriptors; the other agent tries again.
 const CONNECTIONS_MAX: usize = 4096;
 const PART_OF_DESCRIPTORS: u64 = 2;
-/// More connections of which it is not known who they are from are closed, the oldest one first.
+/// More connections of which it is not known who they are from are closed, the oldest one first: those that had this
+/// long, or all but half of what there may be.
 const GREETINGS_MAX: usize = 64;
+const GREETING: Duration = Duration::from_secs(1);
+/// So many descriptors are enough, where there may be more.
+const DESCRIPTORS: u64 = 1 << 16;
 /// Who connects shows a certificate and sends its first request within this.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// No descriptors are left: it is tried again.
@@ -67,6 +71,12 @@ impl Listener {
         peers: Arc<Peers>,
     ) -> Result<Serving> {
         let (is_over, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let limit = getrlimit(Resource::Nofile);
+        let wanted = limit.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
+        if limit.current.is_some_and(|current| current < wanted) {
+            // The limit of a shell is low, for programs that know no better. Without it there are less connections.
+            let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit });
+        }
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let serving = Connections {
             tls,
@@ -126,7 +136,7 @@ struct Connections {
 /// The connections of which it is not known yet who they are from, the oldest one first.
 #[derive(Default)]
 struct Greetings {
-    all: Mutex<VecDeque<(u64, TcpStream)>>,
+    all: Mutex<VecDeque<(u64, Instant, TcpStream)>>,
     begun: AtomicU64,
 }
 
@@ -137,18 +147,21 @@ struct Greeting {
 }
 
 impl Greetings {
-    fn all(&self) -> MutexGuard<'_, VecDeque<(u64, TcpStream)>> {
+    fn all(&self) -> MutexGuard<'_, VecDeque<(u64, Instant, TcpStream)>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the oldest one where there are too many: others must not use up what the agents of the job need.
-    fn begin(self: &Arc<Self>, stream: &TcpStream) -> io::Result<Greeting> {
+    /// Ends old ones where there are many: others must not use up what the agents of the job need. Those come many at a
+    /// time, when a space appears, and need a moment.
+    fn begin(self: &Arc<Self>, stream: &TcpStream, count_max: usize) -> io::Result<Greeting> {
         let number = self.begun.fetch_add(1, SeqCst);
         let stream = stream.try_clone()?;
         let mut all = self.all();
-        all.push_back((number, stream));
-        if all.len() > GREETINGS_MAX {
-            if let Some((_, oldest)) = all.pop_front() {
+        all.push_back((number, Instant::now(), stream));
+        while all.len() > GREETINGS_MAX
+            && all.front().is_some_and(|(_, begun, _)| begun.elapsed() > GREETING || all.len() > count_max)
+        {
+            if let Some((_, _, oldest)) = all.pop_front() {
                 let _ = oldest.shutdown(Shutdown::Both);
             }
         }
@@ -156,9 +169,19 @@ impl Greetings {
     }
 }
 
+impl Greeting {
+    /// It is known who it is from; whether it was not ended before.
+    fn end(&self) -> bool {
+        let mut all = self.of.all();
+        let before = all.len();
+        all.retain(|(number, _, _)| *number != self.number);
+        all.len() < before
+    }
+}
+
 impl Drop for Greeting {
     fn drop(&mut self) {
-        self.of.all().retain(|(number, _)| *number != self.number);
+        self.end();
     }
 }
 
@@ -174,6 +197,7 @@ impl Drop for Counted {
 impl Connections {
     fn accept(&self, socket: &TcpListener) {
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
+        let mut is_said = false;
         while !self.is_over.load(SeqCst) {
             let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&tick));
             match socket.accept() {
@@ -181,6 +205,8 @@ impl Connections {
                     let counted = Counted(self.count.clone());
                     if self.count.fetch_add(1, SeqCst) < self.count_max {
                         self.begin(stream, counted);
+                    } else if !std::mem::replace(&mut is_said, true) {
+                        say!("forebay-agent: more than {} connections; more are closed", self.count_max);
                     }
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -191,7 +217,7 @@ impl Connections {
 
     fn begin(&self, stream: TcpStream, counted: Counted) {
         // Without descriptors for it, it closes, and the other agent tries again.
-        let Ok(greeting) = self.greetings.begin(&stream) else { return };
+        let Ok(greeting) = self.greetings.begin(&stream, self.count_max / 2) else { return };
         let connections = self.clone();
         let thread = std::thread::Builder::new().name("serving".to_string());
         // Without a thread the connection closes, and the other agent tries again.
@@ -222,7 +248,9 @@ impl Connections {
                 Err(e) => return wire.send_message(number, &failure(&e), &check),
             };
             let _ = peer.set((request.node.clone(), self.peers.losses(&request.node)));
-            drop(greeting.take());
+            if greeting.take().is_some_and(|greeting| !greeting.end()) {
+                return Err(Error::new(Kind::TooMany, "it was closed meanwhile"));
+            }
             let Reply { answer, mut payload } = self.answering.reply(request);
             if let Some(answer) = answer {
                 let answer = answer.and_then(|answer| bytes_of(&answer)).unwrap_or_else(|e| {

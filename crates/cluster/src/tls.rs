@@ -98,7 +98,7 @@ impl Tls {
 
 /// The socket has nothing, or takes nothing, for now; or a signal came.
 pub fn is_tick(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
@@ -286,6 +286,7 @@ impl<S: Side> Secured<S> {
     /// # Errors
     /// [`is_tick`]: to be called again; [`ErrorKind::UnexpectedEof`], [`ErrorKind::InvalidData`].
     pub fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut has_received = false;
         loop {
             if self.taken < self.plain.len() {
                 let bytes = out.len().min(self.plain.len() - self.taken);
@@ -298,9 +299,12 @@ impl<S: Side> Secured<S> {
             match self.step(out, &[])? {
                 Next::Data(0) | Next::Encrypted | Next::Again => {}
                 Next::Data(bytes) => return Ok(bytes),
+                // A record comes little by little: who waits looks whether to go on.
+                Next::Idle if has_received => return Err(ErrorKind::WouldBlock.into()),
                 Next::Idle => {
                     self.flush()?;
                     self.receive()?;
+                    has_received = true;
                 }
                 Next::Closed => return Ok(0),
             }

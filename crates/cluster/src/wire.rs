@@ -35,8 +35,8 @@ const HEAD_BYTES: usize = 9;
 const PART_HEAD_BYTES: usize = 12;
 /// The kernel of a node that lives takes a connection within this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The kernel asks so often whether the other side of a silent connection is there, and ends it after that many times
-/// without an answer. Also one whose node was never seen ends by that.
+/// The kernel asks so often whether the other side of a connection is there on which nothing is said, and ends it after
+/// that many times without an answer: also that of a node which was never seen.
 const SILENT_ASK: Duration = Duration::from_secs(10);
 const SILENT_ASKS: u32 = 6;
 /// A part is at most this long: it stays in the cache between checksum and socket.
