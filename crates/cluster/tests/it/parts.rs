@@ -42,7 +42,10 @@ fn remove_parts(bed: &Bed, nodes: &[usize]) {
 fn versions_of_writers_on_three_nodes_are_those_of_writers_on_one() {
     // Larger than one part of a transfer, and no multiple of anything.
     let large = (5 << 20) + 13;
-    let with = json!({ "steps": 4, "large": large, "quota": 256 << 20, "readers": [["a", 2], ["b", 1]] });
+    // The writers live until the processes of all readers have begun.
+    let with = json!({
+        "steps": 4, "large": large, "quota": 256 << 20, "readers": [["a", 2], ["b", 1]], "pause_ms": 400
+    });
     let bed = Bed::new(3);
     let all = writers(&bed, &[0, 1, 2], &with);
     // One of them on a node without other readers, and both of a group on different nodes.

@@ -13,7 +13,7 @@ fn versions_are_the_same_byte_for_byte() {
     let large = (5 << 20) + 13;
     let writer = bed.nodes[0].run(
         "write",
-        json!({ "ranks": 3, "steps": 4, "large": large, "quota": 256 << 20, "readers": readers }),
+        json!({ "ranks": 3, "steps": 4, "large": large, "quota": 256 << 20, "readers": readers, "pause_ms": 400 }),
     );
     let here = bed.nodes[0].run("read", json!({ "component": "here" }));
     let mut there = bed.nodes[1].run("read", json!({ "component": "there" }));
@@ -30,8 +30,9 @@ fn groups_of_several_ranks_see_every_version() {
     let bed = Bed::new(2);
     let readers = json!([["a", 2], ["b", 1]]);
     let steps = 12;
-    let writer = bed.nodes[0]
-        .run("write", json!({ "ranks": 3, "steps": steps, "quota": 8 << 20, "readers": readers }));
+    // The writer lives until the processes of all readers have begun.
+    let with = json!({ "ranks": 3, "steps": steps, "quota": 8 << 20, "readers": readers, "pause_ms": 150 });
+    let writer = bed.nodes[0].run("write", with);
     let read = |component: &str, rank: u32, size: u32, pause_ms: u64| {
         let with = json!({ "component": component, "rank": rank, "size": size, "pause_ms": pause_ms });
         bed.nodes[1].run("read", with)

@@ -89,7 +89,9 @@ fn what_a_connection_lost_or_damaged_is_asked_for_again() {
         let readers = json!([["here", 1], ["there", 1]]);
         let writer = bed.nodes[0].run(
             "write",
-            json!({ "ranks": 2, "steps": 3, "large": LARGE, "quota": 256 << 20, "readers": readers }),
+            json!({
+                "ranks": 2, "steps": 3, "large": LARGE, "quota": 256 << 20, "readers": readers, "pause_ms": 400
+            }),
         );
         let here = bed.nodes[0].run("read", json!({ "component": "here" }));
         let there = bed.nodes[1].run("read", json!({ "component": "there" }));
