@@ -84,7 +84,7 @@ fn an_agent_that_stands_still_for_longer_than_the_lease_is_lost_and_comes_back()
         sees("n0") && sees("n1")
     });
     let other = bed.nodes[1].run("read", json!({ "name": "other" }));
-    let writer_of_other = bed.nodes[0].run("write", json!({ "name": "other" }));
+    let writer_of_other = bed.nodes[0].run("write", json!({ "name": "other", "pause_ms": 300 }));
     assert_eq!(other.lines("version").len(), 3);
     writer_of_other.lines("put");
     writer.kill();

@@ -23,7 +23,7 @@ fn an_agent_of_another_job_is_refused() {
     assert!(!output.status.success() && said.contains("cannot connect to the agents of nodes n0"), "{said}");
     // The first job goes on.
     let reader = bed.nodes[1].run("read", json!({}));
-    let writer = bed.nodes[0].run("write", json!({}));
+    let writer = bed.nodes[0].run("write", json!({ "pause_ms": 300 }));
     assert_eq!(reader.lines("version").len(), 3);
     writer.lines("put");
     bed.stop();

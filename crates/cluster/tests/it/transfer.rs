@@ -81,7 +81,7 @@ fn a_reader_that_comes_late_begins_at_the_versions_that_are_there() {
 fn a_space_goes_when_it_was_read_to_its_end() {
     let bed = Bed::new(2);
     let reader = bed.nodes[1].run("read", json!({}));
-    let writer = bed.nodes[0].run("write", json!({ "steps": 5 }));
+    let writer = bed.nodes[0].run("write", json!({ "steps": 5, "pause_ms": 300 }));
     let mut reader = reader;
     assert_eq!(reader.line("end"), "0");
     assert!(reader.wait().success());
@@ -97,7 +97,7 @@ fn a_name_can_be_used_again() {
     let bed = Bed::new(2);
     for _ in 0..2 {
         let reader = bed.nodes[1].run("read", json!({}));
-        let writer = bed.nodes[0].run("write", json!({ "steps": 3 }));
+        let writer = bed.nodes[0].run("write", json!({ "steps": 3, "pause_ms": 300 }));
         assert_eq!(reader.lines("version").len(), 3);
         writer.lines("put");
         let is_gone = || bed.nodes.iter().all(|node| !left_in(node.dir.path()).contains(&"heat".to_string()));

@@ -154,7 +154,7 @@ fn who_is_not_of_the_job_gets_nothing_and_the_agent_goes_on() {
         // On a trusted fabric a process that connects is of the job.
         assert_eq!(is_answered, !options.is_empty());
         let reader = bed.nodes[1].run("read", json!({}));
-        let writer = bed.nodes[0].run("write", json!({}));
+        let writer = bed.nodes[0].run("write", json!({ "pause_ms": 300 }));
         assert_eq!(reader.lines("version").len(), 3);
         writer.lines("put");
         if options.is_empty() {
