@@ -346,7 +346,7 @@ fn lost(peer: &str, error: &io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authority::identity;
+    use crate::authority::{identity, Identity};
     use crate::rendezvous::{Job, Rendezvous};
     use std::net::TcpListener;
 
@@ -356,11 +356,16 @@ mod tests {
         Ok(())
     }
 
-    fn tls(job: &str) -> (tempfile::TempDir, Tls) {
+    fn identity_of(job: &str) -> (tempfile::TempDir, Identity) {
         let above = tempfile::tempdir().unwrap();
         let at = Rendezvous::make(&above.path().join("job"), &Job::new(job, &["n0".to_string()])).unwrap();
-        let tls = Tls::new(&identity(&at, "n0", "127.0.0.1").unwrap()).unwrap();
-        (above, tls)
+        let identity = identity(&at, "n0", "127.0.0.1").unwrap();
+        (above, identity)
+    }
+
+    fn tls(job: &str) -> (tempfile::TempDir, Tls) {
+        let (files, identity) = identity_of(job);
+        (files, Tls::new(&identity).unwrap())
     }
 
     /// Both sides of a connection.
@@ -419,10 +424,17 @@ mod tests {
 
     #[test]
     fn who_is_not_of_the_job_is_refused_by_either_side() {
-        let ((_files, ours), (_others, theirs)) = (tls("a"), tls("a"));
-        for (client, server) in
-            [(Some(&theirs), Some(&ours)), (Some(&ours), Some(&theirs)), (None, Some(&ours))]
-        {
+        let ((_files, ours), (_others, theirs)) = (identity_of("a"), identity_of("a"));
+        // With their certificate, but with our authority: only the other side can refuse it.
+        let mixed = Tls::new(&Identity { authority: ours.authority.clone(), ..theirs.clone() }).unwrap();
+        let (ours, theirs) = (Tls::new(&ours).unwrap(), Tls::new(&theirs).unwrap());
+        for (client, server) in [
+            (Some(&theirs), Some(&ours)),
+            (Some(&ours), Some(&theirs)),
+            (Some(&mixed), Some(&ours)),
+            (Some(&ours), Some(&mixed)),
+            (None, Some(&ours)),
+        ] {
             // One without TLS is waited for in vain.
             let within = if client.is_some() { LONG } else { 5 * TICK };
             let (client, server) = pair_within(client, server, within);
@@ -445,7 +457,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let trickling = std::thread::spawn(move || {
-                let _ = client.write_all(&head);
+                client.write_all(&head).unwrap();
                 while client.write_all(&[0]).is_ok() {
                     std::thread::sleep(TICK / 5);
                 }
