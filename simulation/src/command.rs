@@ -24,6 +24,8 @@ const PRESSURE_CUTS: u32 = 2;
 
 /// Orders of events that a smaller run is tried with.
 const SCHEDULES: u64 = 60;
+/// A failure is told in time: what checks seeds ends a simulator that takes longer than 300 s.
+const SHRINK_LIMIT: Duration = Duration::from_secs(120);
 
 const USAGE: &str = "\
 usage: forebay-simulate [--seed N | --seeds N,N,…] [--count N] [--points N] [--seconds N] [--schedule N]
@@ -248,9 +250,10 @@ fn class(failure: &Failure) -> String {
     text.chars().filter(|c| !c.is_ascii_digit()).take(60).collect()
 }
 
-/// A smaller run that fails in the same way, and how to replay it.
+/// The smallest run that was found within [`SHRINK_LIMIT`] that fails in the same way, and how to replay it.
 fn shrunk(seed: u64, arguments: &Arguments, failure: &Failure) -> Option<(Failure, String)> {
     let (mut best, mut found) = (arguments.clone(), None);
+    let begin = Instant::now();
     let smaller = match arguments.checkpoints {
         true => &checkpoint::SMALLER[..],
         false => &space::SMALLER[..],
@@ -259,7 +262,8 @@ fn shrunk(seed: u64, arguments: &Arguments, failure: &Failure) -> Option<(Failur
         for value in *values {
             let mut tried = best.clone();
             tried.set.push(format!("{key}={value}"));
-            let fails = (0..SCHEDULES).find_map(|schedule| {
+            let mut schedules = (0..SCHEDULES).take_while(|_| begin.elapsed() < SHRINK_LIMIT);
+            let fails = schedules.find_map(|schedule| {
                 tried.schedule = Some(schedule);
                 failure_of(seed, &tried).filter(|other| class(other) == class(failure))
             });

@@ -28,6 +28,8 @@ struct Known {
     waits: BTreeMap<u32, (u64, u64)>,
     /// How each process had ended.
     exits: BTreeMap<u32, Exit>,
+    /// Those that ended in order before a thread of theirs had.
+    left_threads: BTreeSet<u32>,
 }
 
 impl Known {
@@ -40,7 +42,8 @@ impl Known {
         });
         let waits = facts.waits.iter().filter(|(pid, _)| process::sleeps_on_a_word(**pid));
         let waits = waits.map(|(pid, wait)| (*pid, *wait)).collect();
-        Known { complete, joined, incarnation, waits, exits: process::exits() }
+        let left_threads = process::that_left_threads();
+        Known { complete, joined, incarnation, waits, exits: process::exits(), left_threads }
     }
 }
 
@@ -201,10 +204,12 @@ fn groups(Run { cast, oracle }: &Run, info: &SpaceInfo) -> Option<String> {
     })
 }
 
-/// Members that are listed live, or were killed: who went in order is none.
+/// Members that are listed live, or were killed: who went in order is none. A helper thread that is at work past the
+/// deadline of closing holds its member, and ends with the process.
 fn member(known: &Known, member: &MemberInfo) -> Option<String> {
     let exit = known.exits.get(&member.pid);
-    let is_there = exit.is_none() || exit == Some(&Exit::Killed) && !member.alive;
+    let was_cut = exit == Some(&Exit::Killed) || known.left_threads.contains(&member.pid);
+    let is_there = exit.is_none() || was_cut && !member.alive;
     let is_named = match member.role.as_str() {
         "writer" => member.component == "writer",
         "observer" => ["observer", "judge"].contains(&member.component.as_str()),

@@ -131,7 +131,7 @@ fn one_command_starts_the_agents_of_all_nodes() {
     assert_eq!(lines.lines().count(), 3);
     assert!(wait_for_all(&bed, "0").status.success());
     // Each is an agent of its own node.
-    let writer = bed.nodes[0].run("write", json!({ "readers": [["analysis", 1]] }));
+    let writer = bed.nodes[0].run("write", json!({ "pause_ms": 500, "readers": [["analysis", 1]] }));
     assert_eq!(bed.nodes[2].run("read", json!({})).lines("version").len(), 3);
     writer.lines("put");
     bed.stop();
@@ -235,7 +235,7 @@ fn an_agent_in_the_foreground_ends_with_the_job() {
     first.line("tls/127.0.0.1:");
     second.line("tls/127.0.0.1:");
     // Variables of the user's programs are none of the agent's, which makes a space, too.
-    let writer = bed.nodes[0].run("write", json!({ "readers": [["analysis", 1]] }));
+    let writer = bed.nodes[0].run("write", json!({ "pause_ms": 500, "readers": [["analysis", 1]] }));
     assert_eq!(bed.nodes[1].run("read", json!({})).lines("version").len(), 3);
     writer.lines("put");
     let mut stop = agent_command();

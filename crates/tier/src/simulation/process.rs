@@ -2,7 +2,7 @@
 //!
 //! Called from simulated threads only, most of them from the first process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 
 use super::scheduler::{self, block, state, Key, Pressure};
@@ -83,6 +83,12 @@ pub fn sleeps_on_a_word(pid: u32) -> bool {
 /// How every process ended that has.
 pub fn exits() -> BTreeMap<u32, Exit> {
     state().exits()
+}
+
+/// The processes that ended in order while other threads of theirs were at work: what these hold stays as a kill leaves
+/// it.
+pub fn that_left_threads() -> BTreeSet<u32> {
+    state().that_left_threads()
 }
 
 /// Points that a process has come to.

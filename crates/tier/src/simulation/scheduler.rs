@@ -5,7 +5,7 @@
 //! the operating system's process: a thread that an earlier run abandoned is never resumed.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe, Location};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -161,6 +161,8 @@ pub(super) struct SimProcess {
     pub(super) fault_per_million: u32,
     /// It may be killed and stopped where a mutation acts.
     pub(super) is_in_danger: bool,
+    /// Whether it ended in order while other threads of its own were at work.
+    pub(super) left_threads: bool,
     pub(super) points: u64,
 }
 
@@ -317,6 +319,7 @@ pub(super) fn start_process(
         stop_in: None,
         fault_per_million,
         is_in_danger: false,
+        left_threads: false,
         points: 0,
     });
     let process = s.processes.len() - 1;
@@ -799,11 +802,14 @@ impl State {
     pub(super) fn end_process(&mut self, process: usize, exit: Exit) {
         let pid = FIRST_PID + process as u32;
         self.note(process, &format!("{exit:?}"));
-        for thread in self.threads.iter_mut().filter(|thread| thread.process == process) {
-            if thread.doing != Doing::Finished {
-                thread.doing = Doing::Dead;
-            }
+        let threads = self.threads.iter_mut().filter(|thread| thread.process == process);
+        let mut unfinished = 0;
+        for thread in threads.filter(|thread| thread.doing != Doing::Finished) {
+            thread.doing = Doing::Dead;
+            unfinished += 1;
         }
+        // The first one is at its end here.
+        self.processes[process].left_threads = exit == Exit::Done && unfinished > 1;
         self.kernel.release_locks(pid);
         if let Exit::Panicked(text) = &exit {
             let name = self.processes[process].name.clone();
@@ -861,6 +867,12 @@ impl State {
     pub(super) fn exits(&self) -> BTreeMap<u32, Exit> {
         let ended = (FIRST_PID..).zip(&self.processes);
         ended.filter_map(|(pid, process)| Some((pid, process.exit.clone()?))).collect()
+    }
+
+    /// The processes that ended in order while other threads of theirs were at work.
+    pub(super) fn that_left_threads(&self) -> BTreeSet<u32> {
+        let ended = (FIRST_PID..).zip(&self.processes);
+        ended.filter_map(|(pid, process)| process.left_threads.then_some(pid)).collect()
     }
 
     /// Whether a process has been killed with which the power fails; once.
