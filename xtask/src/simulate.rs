@@ -38,7 +38,7 @@ const NO_LEFTOVERS: [&str; 2] = ["--set", "leftovers=0"];
 /// Mutations that need not be noticed, with the reason.
 const SURVIVORS: &str = "simulation/survivors.txt";
 /// Runs that look for places of mutations: one child has file descriptors, and time, for so many.
-const COLLECT_RUNS: u64 = 900;
+const COLLECT_RUNS: u64 = 600;
 /// What users get.
 const SHIPPED: [&str; 4] = ["forebay", "forebay-lab", "libforebay.so", "libforebay_mem.so"];
 /// Modules of which nothing ships: in an ordinary build the boundary is the standard library, or empty and inlined.

@@ -99,8 +99,10 @@ enum Verb {
 
 impl Verb {
     /// The nodes on which it is to be done, and the paths that it is told.
-    fn on_nodes(&self) -> Option<(&OnNodes, Vec<PathBuf>)> {
+    fn on_nodes(&self, out: &Output) -> Option<(&OnNodes, Vec<PathBuf>)> {
         let (on, paths) = match self {
+            Verb::Top(args) => (args.on_nodes(out)?, args.paths()),
+            Verb::Metrics(args) => (args.on_nodes(out)?, args.paths()),
             Verb::Ls(args) => (&args.on, args.paths()),
             Verb::Verify(args) => (&args.on, args.paths()),
             Verb::Clean(args) => (&args.on, args.paths()),
@@ -136,7 +138,7 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
             let outcome = agent::exec(args.first(), &words).map(|never| match never {});
             return outcome.unwrap_or_else(|e: Error| Output::new(json, Colour::Auto).error(&e));
         }
-        parsed::<Cli>(args.clone(), json, command(), |cli, out| match cli.verb.on_nodes() {
+        parsed::<Cli>(args.clone(), json, command(), |cli, out| match cli.verb.on_nodes(out) {
             Some((on, paths)) => on.run(&args, &paths, out),
             None => dispatch(&cli.verb, out),
         })

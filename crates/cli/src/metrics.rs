@@ -17,12 +17,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_flow::Signals;
-use forebay_tier::{clock, Error, Result};
+use forebay_tier::{Error, Result};
 use serde::Serialize;
 
+use crate::command::looks::{Looks, NodeLook};
+use crate::command::nodes::{is_path, OnNodes};
 use crate::command::spaces;
 use crate::output::{schema, Output};
-use family::{families, Family, Value};
+use family::{families, families_of_nodes, Family, Value};
 use text::{render, Form};
 
 /// Print metrics of spaces for Prometheus, write them to a file, or serve them on a loopback port.
@@ -45,39 +47,91 @@ pub struct Args {
     /// Serve GET /metrics here, on loopback only; port 0 takes any that is free.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
+    #[command(flatten)]
+    on: OnNodes,
+}
+
+impl Args {
+    /// What it is told that is a path.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        self.names.iter().filter(is_path).map(PathBuf::from).collect()
+    }
+
+    /// The nodes whose documents are printed as they are. Metrics of several nodes as text are those of this command.
+    pub(crate) fn on_nodes(&self, out: &Output) -> Option<&OnNodes> {
+        let is_printed = self.textfile.is_none() && self.listen.is_none();
+        (self.on.is_asked() && is_printed && out.json()).then_some(&self.on)
+    }
+}
+
+/// What is looked at.
+enum Source {
+    /// Spaces of this node: these, or all.
+    Here(Vec<String>),
+    /// Those of all nodes of a job.
+    Nodes(Looks),
+}
+
+impl Source {
+    fn of(args: &Args) -> Result<Source> {
+        if args.on.is_asked() {
+            return Looks::of(&args.on, &args.names).map(Source::Nodes);
+        }
+        // A name that is wrong now is a mistake; later the space may just have ended.
+        for name in &args.names {
+            spaces::glance(name)?;
+        }
+        Ok(Source::Here(args.names.clone()))
+    }
+
+    /// With the errors of nodes that have not answered. Blocks until each has or was given up, or `is_over`.
+    fn look(&self, is_over: &dyn Fn() -> bool) -> Result<(Vec<Family>, Vec<Error>)> {
+        match self {
+            Source::Here(names) => Ok((families(&NodeLook::here(names)?), Vec::new())),
+            Source::Nodes(looks) => {
+                let seen = looks.take(is_over)?;
+                let families = families_of_nodes(looks.nodes().iter().map(String::as_str).zip(&seen));
+                Ok((families, seen.into_iter().filter_map(Result::err).collect()))
+            }
+        }
+    }
+}
+
+/// Says which nodes have not answered. The highest exit status of them; 0: all have.
+fn missing(errors: &[Error], out: &Output) -> i32 {
+    // A document has been printed, or the text.
+    out.begin_data();
+    errors.iter().map(|e| out.error(e)).fold(0, i32::max)
 }
 
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
-    // A name that is wrong now is a mistake; later the space may just have ended.
-    for name in &args.names {
-        spaces::glance(name)?;
-    }
+    let source = Source::of(args)?;
     match (&args.listen, &args.textfile) {
-        (Some(address), _) => listen(address, args, out),
-        (None, Some(path)) => write_file(path, args, out),
+        (Some(address), _) => listen(address, source, out),
+        (None, Some(path)) => write_file(path, args, &source, out),
         (None, None) => {
-            let families = look(&args.names)?;
+            let signals = args.on.is_asked().then(Signals::catch).transpose()?;
+            let caught = || signals.as_ref().and_then(Signals::caught);
+            let (families, errors) = source.look(&|| caught().is_some())?;
+            if let Some(signal) = caught() {
+                return Ok(128 + signal);
+            }
             match out.json() {
                 true => document(&families, None, None, out)?,
                 false => out.text(&render(families, Form::Prometheus))?,
             }
             out.next("forebay metrics --listen 127.0.0.1:9464, for Prometheus to scrape");
-            Ok(0)
+            Ok(missing(&errors, out))
         }
     }
 }
 
-fn look(names: &[String]) -> Result<Vec<Family>> {
-    let root = forebay_space::root()?.display().to_string();
-    Ok(families(&spaces::glance_all(names)?, &root, clock::realtime_ns()))
-}
-
-fn listen(address: &str, args: &Args, out: &Output) -> Result<i32> {
+fn listen(address: &str, source: Source, out: &Output) -> Result<i32> {
     let address = serve::loopback(address)?;
-    let signals = Signals::catch()?;
-    let names = args.names.clone();
-    let source = move |form| Ok(render(look(&names)?, form));
+    let signals = Arc::new(Signals::catch()?);
+    let caught = signals.clone();
+    let source = move |form| Ok(render(source.look(&|| caught.caught().is_some())?.0, form));
     let taken = serve::serve(address, Arc::new(source))?;
     let url = format!("http://{taken}/metrics");
     match out.json() {
@@ -88,25 +142,40 @@ fn listen(address: &str, args: &Args, out: &Output) -> Result<i32> {
     Ok(until_signal(&signals, None))
 }
 
-fn write_file(path: &Path, args: &Args, out: &Output) -> Result<i32> {
-    let signals = args.interval.map(|_| Signals::catch()).transpose()?;
-    replace(path, &render(look(&args.names)?, Form::Prometheus))?;
+fn write_file(path: &Path, args: &Args, source: &Source, out: &Output) -> Result<i32> {
+    let is_long = args.interval.is_some() || args.on.is_asked();
+    let signals = is_long.then(Signals::catch).transpose()?;
+    let caught = || signals.as_ref().and_then(Signals::caught);
+    let write = || {
+        let (families, errors) = source.look(&|| caught().is_some())?;
+        // What nodes have not answered for that reason is not written.
+        if caught().is_none() {
+            replace(path, &render(families, Form::Prometheus))?;
+        }
+        Ok(errors)
+    };
+    let errors = write()?;
+    if let Some(signal) = caught() {
+        return Ok(128 + signal);
+    }
     if out.json() {
         document(&[], Some(path), None, out)?;
     }
     if path.extension().is_none_or(|e| e != "prom") {
         out.next("node_exporter reads only files that end in .prom");
     }
-    let (Some(signals), Some(interval)) = (signals, args.interval) else { return Ok(0) };
+    let (Some(signals), Some(interval)) = (&signals, args.interval) else {
+        return Ok(missing(&errors, out));
+    };
     let mut due = Instant::now();
     loop {
         // A late file is not made up for by writing faster.
         due = (due + interval).max(Instant::now());
-        let status = until_signal(&signals, Some(due));
+        let status = until_signal(signals, Some(due));
         if status != 0 {
             return Ok(status);
         }
-        replace(path, &render(look(&args.names)?, Form::Prometheus))?;
+        write()?;
     }
 }
 

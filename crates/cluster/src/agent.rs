@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_config::allocation;
-use forebay_space::{Error, Kind, NodeAgent, Result, Wanted};
+use forebay_space::{
+    status_file, AgentStatus, Error, Kind, MirrorStatus, NodeAgent, Result, ServedStatus, Wanted,
+};
 use forebay_tier::process;
 
 use crate::authority::{files_of_node, identity};
@@ -24,9 +26,8 @@ use crate::links::Measuring;
 use crate::message::{Claim, Request, PROTOCOL};
 use crate::mirror::{identities, Mirror};
 use crate::owner::{Owner, Reply};
-use crate::rendezvous::{card_file, links_file, status_file, Absence, Card, Job, Rendezvous};
+use crate::rendezvous::{card_file, links_file, Absence, Card, Job, Rendezvous};
 use crate::serve::Listener;
-use crate::status::{MirrorStatus, ServedStatus, Status};
 
 /// The agent looks so often what is wanted.
 const TICK: Duration = Duration::from_millis(20);
@@ -386,7 +387,7 @@ impl Agent {
             }
         });
         let served = self.owner.served().into_iter().map(|(space, to)| ServedStatus { space, to });
-        let status = Status {
+        let status = AgentStatus {
             node: self.options.node.clone(),
             incarnation: self.incarnation,
             state: state.to_string(),

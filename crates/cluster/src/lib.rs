@@ -58,7 +58,6 @@ mod owner;
 mod pull;
 mod rendezvous;
 mod serve;
-mod status;
 mod tls;
 mod wire;
 

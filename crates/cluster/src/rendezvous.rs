@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `.job.json` | the job and its nodes: that the folder is one of a job ([`Job`]) |
 //! | `NODE.json` | the agent of a node: where it listens, which start it is ([`Card`]) |
-//! | `NODE.status` | what it does, every second ([`crate::status`]) |
+//! | `NODE.status` | what it does, every second ([`AgentStatus`](forebay_space::AgentStatus)) |
 //! | `NODE.count` | how many agents the node has had |
 //! | `NODE.log` | what it says |
 //! | `.authority.*`, `NODE.pem`, `NODE.key` | certificates ([`crate::authority`]) |
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use forebay_config::allocation;
-use forebay_space::{Error, Kind, Result};
+use forebay_space::{status_file, Error, Kind, Result};
 use forebay_tier::{own_directory, process};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
@@ -544,11 +544,6 @@ impl Absence {
 /// File of a node's card.
 pub fn card_file(node: &str) -> String {
     format!("{node}.json")
-}
-
-/// File of a node's status.
-pub fn status_file(node: &str) -> String {
-    format!("{node}.status")
 }
 
 /// File of what a node's agent says.

@@ -20,8 +20,9 @@ const LIVES_IN_DANGER: u32 = 4;
 const FOLDERS: [&str; 3] = [MEMORY, "disk", "lower"];
 /// Crowds of a run, one after the other.
 const CROWDS: u32 = 4;
-/// A rank that is told of others' ends so often never comes through.
-const LIVES_MAX: u32 = 30;
+/// A rank that is told of others' ends so often never comes through: it waits longer each time, for a total of minutes,
+/// and a process is stopped for half a minute at most.
+const LIVES_MAX: u32 = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {

@@ -13,6 +13,7 @@ use forebay_tier::{Error, Kind, Result};
 
 pub(crate) mod again;
 pub(crate) mod companion;
+pub(crate) mod looks;
 pub(crate) mod nodes;
 pub mod output;
 pub(crate) mod paths;

@@ -15,6 +15,7 @@ use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use forebay_config::Template;
 use forebay_flow::nodes::{names, pass_on, template, variables};
 use forebay_flow::place::Nodes;
 use forebay_flow::Signals;
@@ -82,6 +83,29 @@ impl OnNodes {
     /// [`Kind::Usage`]: the nodes or the way to them are not known, or a path is relative. What a node fails with is
     /// printed.
     pub fn run(&self, args: &[OsString], paths: &[PathBuf], out: &Output) -> Result<i32> {
+        // The node has one option for both of its outputs.
+        let is_coloured = out.stdout_is_coloured() && out.stderr_is_coloured();
+        let colour = if is_coloured { "--colour=always" } else { "--colour=never" };
+        let words = std::iter::once(colour.into()).chain(without_nodes(args)).collect();
+        let asking = self.asking(words, paths)?;
+        let signals = Signals::catch()?;
+        let answers = asking.answers(Said::AtOnce, &|| signals.caught().is_some())?;
+        if let Some(signal) = signals.caught() {
+            return Ok(128 + signal);
+        }
+        // From here on a signal ends this as it does any verb that prints.
+        drop(signals);
+        match out.json() {
+            true => documents(&asking.nodes, answers, out),
+            false => texts(&asking.nodes, &answers, out),
+        }
+    }
+
+    /// For running the command with these words, those behind the program's name, on all nodes, once or repeatedly.
+    ///
+    /// # Errors
+    /// As [`OnNodes::run`].
+    pub fn asking(&self, words: Vec<OsString>, paths: &[PathBuf]) -> Result<Asking> {
         if let Some(path) = paths.iter().find(|path| path.is_relative()) {
             return Err(Error::new(Kind::Usage, format!("{} is a relative path", path.display()))
                 .hint("with --nodes, use short names or absolute paths"));
@@ -91,30 +115,57 @@ impl OnNodes {
             Nodes { names: listed.into_iter().collect(), launch: self.launch.clone(), ..Nodes::default() };
         let (nodes, template) = (names(&table)?, template(&table)?);
         let own = std::env::current_exe().map_err(|e| Error::io("finding this program", e))?;
-        let mut words = self_command().map_or(vec![own.into_os_string()], <[OsString]>::to_vec);
-        // The node has one option for both of its outputs.
-        let is_coloured = out.stdout_is_coloured() && out.stderr_is_coloured();
-        words.push(if is_coloured { "--colour=always" } else { "--colour=never" }.into());
-        words.extend(without_nodes(args));
-        let variables = variables()?;
-        let commands =
-            nodes.iter().map(|node| template.on_node(node, &variables, Path::new(&words[0]), &words[1..]));
-        let commands: Vec<Command> = commands.collect::<Result<_>>()?;
-        let signals = Signals::catch()?;
-        let answers = self.ask_all(&nodes, commands, &signals);
-        if let Some(signal) = signals.caught() {
-            return Ok(128 + signal);
-        }
-        // From here on a signal ends this as it does any verb that prints.
-        drop(signals);
-        match out.json() {
-            true => documents(&nodes, answers, out),
-            false => texts(&nodes, &answers, out),
-        }
+        let mut all = self_command().map_or(vec![own.into_os_string()], <[OsString]>::to_vec);
+        all.extend(words);
+        Ok(Asking { nodes, template, variables: variables()?, words: all, timeout: self.node_timeout })
+    }
+}
+
+/// What becomes of the standard error of the commands of nodes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// It goes to that of this command, line by line, behind the node's name.
+    AtOnce,
+    /// It is kept for the error of a node that has no answer.
+    Kept,
+}
+
+/// A command for all nodes.
+pub struct Asking {
+    /// Their names.
+    pub nodes: Vec<String>,
+    template: Template,
+    variables: Vec<(&'static str, OsString)>,
+    /// Of the command, with its program.
+    words: Vec<OsString>,
+    timeout: Duration,
+}
+
+impl Asking {
+    /// Runs the command, which was told to print JSON, on all nodes. In the order of the nodes, the document that each
+    /// has printed, or why there is none, which may be an error that it has printed as one. Blocks until each node has
+    /// answered or was given up, or `is_over`.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`]: the way to a node is none. What a node fails with is in its place of the list.
+    pub fn documents(&self, is_over: &dyn Fn() -> bool) -> Result<Vec<Result<Value>>> {
+        let answers = self.answers(Said::Kept, is_over)?;
+        let read = |(node, answer): (&String, Result<Answer>)| {
+            let (exit, document) = read(node, answer)?;
+            match exit {
+                0 => Ok(document),
+                _ => Err(failed_there(&document).with("node", node)),
+            }
+        };
+        Ok(self.nodes.iter().zip(answers).map(read).collect())
     }
 
     /// In the order of the nodes.
-    fn ask_all(&self, nodes: &[String], commands: Vec<Command>, signals: &Signals) -> Vec<Result<Answer>> {
+    fn answers(&self, said: Said, caught: &dyn Fn() -> bool) -> Result<Vec<Result<Answer>>> {
+        let Asking { nodes, template, variables, words, timeout } = self;
+        let (program, words) = (Path::new(&words[0]), &words[1..]);
+        let commands = nodes.iter().map(|node| template.on_node(node, variables, program, words));
+        let commands: Vec<Command> = commands.collect::<Result<_>>()?;
         let is_over = AtomicBool::new(false);
         let left = Mutex::new(commands.into_iter().enumerate());
         let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -125,7 +176,7 @@ impl OnNodes {
                 let (to_answers, next, is_over) = (to_answers.clone(), &next, &is_over);
                 scope.spawn(move || {
                     while let Some((at, command)) = next().filter(|_| !is_over.load(Relaxed)) {
-                        let answer = ask(&nodes[at], command, self.node_timeout, is_over);
+                        let answer = ask(&nodes[at], command, said, *timeout, is_over);
                         let _ = to_answers.send((at, answer));
                     }
                 });
@@ -134,13 +185,13 @@ impl OnNodes {
             loop {
                 match come.recv_timeout(LOOK_EVERY) {
                     Ok((at, answer)) => answers[at] = Some(answer),
-                    Err(RecvTimeoutError::Timeout) => is_over.store(signals.caught().is_some(), Relaxed),
+                    Err(RecvTimeoutError::Timeout) => is_over.store(caught(), Relaxed),
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
         });
         let lost = || Err(Error::new(Kind::Internal, "a thread that asks nodes has ended"));
-        answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
+        Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
     }
 }
 
@@ -173,8 +224,14 @@ fn is_of_verb(status: i32) -> bool {
     matches!(status, 0 | 2..=8) || status == Kind::Internal.exit_code()
 }
 
-/// Runs the command of one node. Its standard error goes to that of this command, line by line, behind the node's name.
-fn ask(node: &str, mut command: Command, timeout: Duration, is_over: &AtomicBool) -> Result<Answer> {
+/// Runs the command of one node.
+fn ask(
+    node: &str,
+    mut command: Command,
+    said: Said,
+    timeout: Duration,
+    is_over: &AtomicBool,
+) -> Result<Answer> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(|e| {
         Error::new(Kind::Usage, format!("cannot run {}: {e}", command.get_program().to_string_lossy()))
@@ -189,7 +246,10 @@ fn ask(node: &str, mut command: Command, timeout: Duration, is_over: &AtomicBool
     });
     let lines: Arc<Mutex<VecDeque<String>>> = Arc::default();
     let (name, kept) = (node.to_owned(), lines.clone());
-    let errors = std::thread::spawn(move || pass_on(BufReader::new(stderr), &name, &kept));
+    let errors = std::thread::spawn(move || {
+        let heading = (said == Said::AtOnce).then_some(&*name);
+        pass_on(BufReader::new(stderr), heading, &kept);
+    });
     let ended = wait(&mut child, timeout, is_over).map_err(|e| e.with("node", node))?;
     let until = Instant::now() + LAST_OUTPUT;
     while !(output.is_finished() && errors.is_finished()) && Instant::now() < until && !is_over.load(Relaxed)
@@ -272,12 +332,8 @@ fn documents(nodes: &[String], answers: Vec<Result<Answer>>, out: &Output) -> Re
     struct Body<'a> {
         nodes: Vec<NodeBody<'a>>,
     }
-    let read = |(node, answer): (&String, Result<Answer>)| {
-        let Answer { exit, output } = answer?;
-        let unread = Error::new(Kind::PeerMissing, "a node has printed no document").with("node", node);
-        document_of(&output).map(|document| (exit, document)).ok_or(unread.hint("check --launch"))
-    };
-    let read: Vec<Result<(i32, Value)>> = nodes.iter().zip(answers).map(read).collect();
+    let read: Vec<Result<(i32, Value)>> =
+        nodes.iter().zip(answers).map(|(node, answer)| read(node, answer)).collect();
     let bodies = nodes.iter().zip(&read).map(|(node, read)| match read {
         Ok((exit, document)) => NodeBody { node, exit: *exit, document: Some(document), error: None },
         Err(e) => NodeBody { node, exit: e.kind().exit_code(), document: None, error: Some(error_body(e)) },
@@ -286,6 +342,24 @@ fn documents(nodes: &[String], answers: Vec<Result<Answer>>, out: &Output) -> Re
     let exit = nodes.iter().map(|node| node.exit).max().unwrap_or(0);
     out.document(schema::NODES, &Body { nodes })?;
     Ok(exit)
+}
+
+/// Exit status and document of a node.
+fn read(node: &str, answer: Result<Answer>) -> Result<(i32, Value)> {
+    let Answer { exit, output } = answer?;
+    let unread = Error::new(Kind::PeerMissing, "a node has printed no document").with("node", node);
+    document_of(&output).map(|document| (exit, document)).ok_or(unread.hint("check --launch"))
+}
+
+/// The error that a node has printed as a document.
+fn failed_there(document: &Value) -> Error {
+    let text = |field: &str| document[field].as_str().unwrap_or_default();
+    let kind = Kind::ALL.iter().find(|kind| kind.name() == text("kind")).copied().unwrap_or(Kind::Internal);
+    let error = Error::new(kind, text("message"));
+    match text("hint") {
+        "" => error,
+        hint => error.hint(hint),
+    }
 }
 
 /// The last document in what a node has printed: a shell may print lines of its own before it, and a terminal between

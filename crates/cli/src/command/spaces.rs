@@ -24,25 +24,6 @@ pub fn glance(name: &str) -> Result<SpaceInfo> {
     forebay_space::glance(name).map_err(|e| with_suggestion(e, name))
 }
 
-/// The spaces of these names, or all below the root. Of those named one that is gone is left out.
-///
-/// # Errors
-/// Those of the root directory, and what is wrong with a space that was named.
-pub fn glance_all(names: &[String]) -> Result<Vec<SpaceInfo>> {
-    if names.is_empty() {
-        return forebay_space::list();
-    }
-    let mut out = Vec::new();
-    for name in names {
-        match forebay_space::glance(name) {
-            Ok(space) => out.push(space),
-            Err(e) if e.kind() == Kind::PeerMissing => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(out)
-}
-
 /// Seconds between two looks, as an option's value: `0.5`, `15`.
 pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     // More than ten times a second is too fast to read; slower than once a day is a cron job.

@@ -6,8 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use forebay_space::{MemberInfo, SpaceInfo};
+use forebay_space::{AgentStatus, MemberInfo, MirrorStatus, Result, SpaceInfo};
 use serde::Serialize;
+
+use crate::command::looks::NodeLook;
 
 /// States of a space, as `ls` has them; any other is "unreadable".
 const STATES: [&str; 6] = ["new", "open", "finished", "producer died", "dead", "unreadable"];
@@ -111,23 +113,80 @@ impl Value {
     }
 }
 
-/// Everything about these spaces below `root`, as of `now_unix_ns`. Families without a sample are left out.
-pub fn families(spaces: &[SpaceInfo], root: &str, now_unix_ns: u64) -> Vec<Family> {
+/// Everything that was seen of the spaces of this node. Families without a sample are left out.
+pub fn families(look: &NodeLook) -> Vec<Family> {
+    let mut all = vec![build_info()];
+    all.extend(of_node(look));
+    all.retain(|family| !family.samples.is_empty());
+    all
+}
+
+/// The same of several nodes, by name: the first label of each sample is its node.
+pub fn families_of_nodes<'a>(nodes: impl Iterator<Item = (&'a str, &'a Result<NodeLook>)>) -> Vec<Family> {
+    let mut up = Family::gauge("forebay_node_up", "1 for a node that has answered, else 0.");
+    let mut all: Vec<Family> = Vec::new();
+    for (node, look) in nodes {
+        up.whole(vec![("node", node.to_string())], u64::from(look.is_ok()));
+        for family in look.iter().flat_map(of_node) {
+            let samples = family.samples.into_iter().map(|(labels, value)| {
+                let with_node = std::iter::once(("node", node.to_string())).chain(labels);
+                (with_node.collect(), value)
+            });
+            match all.iter_mut().find(|known| known.stem == family.stem) {
+                Some(known) => known.samples.extend(samples),
+                None => all.push(Family { samples: samples.collect(), ..family }),
+            }
+        }
+    }
+    all.splice(0..0, [build_info(), up]);
+    all.retain(|family| !family.samples.is_empty());
+    all
+}
+
+fn build_info() -> Family {
     let mut build =
         Family::gauge("forebay_build_info", "Version of the command that wrote this, as a label.");
     build.whole(vec![("version", env!("CARGO_PKG_VERSION").into())], 1);
+    build
+}
+
+fn of_node(look: &NodeLook) -> Vec<Family> {
+    let NodeLook { root, unix_ns, spaces, agent, .. } = look;
     let mut count = Family::gauge("forebay_spaces", "Spaces of this user that were looked at.");
-    count.whole(vec![("root", root.to_string())], spaces.len() as u64);
-    let mut all = vec![build, count];
+    count.whole(vec![("root", root.clone())], spaces.len() as u64);
+    let mut all = vec![count];
     all.extend(about_spaces(spaces));
     all.extend(about_tiers(spaces));
     all.extend(about_versions(spaces));
     all.extend(about_groups(spaces));
     all.extend(about_members(spaces));
-    all.extend(about_work(spaces, now_unix_ns));
+    all.extend(about_work(spaces, *unix_ns));
     all.extend(about_moves(spaces));
-    all.retain(|family| !family.samples.is_empty());
+    all.extend(agent.iter().flat_map(about_agent));
     all
+}
+
+fn about_agent(agent: &AgentStatus) -> [Family; 4] {
+    let mut sent =
+        Family::counter("forebay_agent_sent", "Payload bytes that the agent has sent to other nodes.")
+            .in_bytes();
+    let mut missing =
+        Family::gauge("forebay_agent_missing_nodes", "Nodes of the job whose agents are not connected.");
+    let mut copied =
+        Family::counter("forebay_copied", "Payload bytes of a space of other nodes that were copied here.")
+            .in_bytes();
+    let mut versions = Family::counter(
+        "forebay_copied_versions",
+        "Versions of a space of other nodes that were copied here.",
+    );
+    sent.whole(Vec::new(), agent.bytes_sent);
+    missing.whole(Vec::new(), agent.missing.len() as u64);
+    for MirrorStatus { space, from, versions: number, bytes, .. } in &agent.mirrors {
+        let labels = vec![("space", space.clone()), ("from", from.clone())];
+        copied.whole(labels.clone(), *bytes);
+        versions.whole(labels, *number);
+    }
+    [sent, missing, copied, versions]
 }
 
 fn of(space: &SpaceInfo) -> Labels {
@@ -305,11 +364,58 @@ mod tests {
     use crate::metrics::text::{render, Form};
     use crate::top::tests::busy;
 
+    fn look(spaces: Vec<SpaceInfo>, unix_ns: u64) -> NodeLook {
+        NodeLook { root: "/root".into(), unix_ns, spaces, ..NodeLook::default() }
+    }
+
+    #[test]
+    fn samples_of_several_nodes_have_their_node_first() {
+        let mirror = MirrorStatus {
+            space: "heat".into(),
+            from: "n0".into(),
+            state: "copying".into(),
+            versions: 4,
+            bytes: 1 << 20,
+        };
+        let agent = AgentStatus {
+            node: "n1".into(),
+            incarnation: 1,
+            state: "ready".into(),
+            pid: 7,
+            missing: vec!["n2".into()],
+            mirrors: vec![mirror],
+            served: Vec::new(),
+            bytes_sent: 77,
+        };
+        let with_agent = NodeLook { agent: Some(agent), ..look(vec![busy("heat")], 0) };
+        let failed = Err(forebay_tier::Error::new(forebay_tier::Kind::PeerMissing, "it is gone"));
+        let seen = [("n0", Ok(look(vec![busy("heat")], 0))), ("n1", Ok(with_agent)), ("n2", failed)];
+        let all = families_of_nodes(seen.iter().map(|(node, look)| (*node, look)));
+        let text = render(all, Form::Prometheus);
+        for line in [
+            "forebay_node_up{node=\"n1\"} 1",
+            "forebay_node_up{node=\"n2\"} 0",
+            "forebay_spaces{node=\"n0\",root=\"/root\"} 1",
+            "forebay_spilled_bytes_total{node=\"n0\",space=\"heat\"} 3221225472",
+            "forebay_spilled_bytes_total{node=\"n1\",space=\"heat\"} 3221225472",
+            "forebay_agent_sent_bytes_total{node=\"n1\"} 77",
+            "forebay_agent_missing_nodes{node=\"n1\"} 1",
+            "forebay_copied_bytes_total{node=\"n1\",space=\"heat\",from=\"n0\"} 1048576",
+            "forebay_copied_versions_total{node=\"n1\",space=\"heat\",from=\"n0\"} 4",
+        ] {
+            assert!(text.lines().any(|l| l == line), "no {line} in\n{text}");
+        }
+        // A family is told once, however many nodes have it.
+        let told = text.lines().filter(|line| line.starts_with("# TYPE forebay_spaces "));
+        assert_eq!(told.count(), 1, "{text}");
+        assert!(!text.contains("node=\"n2\",") && text.matches("forebay_build_info{").count() == 1, "{text}");
+    }
+
     #[test]
     fn tiers_moves_groups_and_waits_have_their_samples() {
         let space = busy("heat");
         let now = space.members[2].waiting_since_unix_ns.unwrap() + 3_000_000_000;
-        let text = render(families(&[space], "/root", now), Form::Prometheus);
+        let text = render(families(&look(vec![space], now)), Form::Prometheus);
         for line in [
             "forebay_tier_used_bytes{space=\"heat\",level=\"0\",tier=\"dram\"} 1006632960",
             "forebay_tier_reserved_bytes{space=\"heat\",level=\"0\",tier=\"dram\"} 1006632960",
@@ -333,7 +439,7 @@ mod tests {
         let mut space = busy("heat");
         space.members[1] = MemberInfo { rank: 0, alive: false, bytes: 5, ..space.members[0].clone() };
         space.members[0].bytes = 7;
-        let all = families(&[space], "/root", 0);
+        let all = families(&look(vec![space], 0));
         let put = all.iter().find(|f| f.name() == "forebay_put_bytes_total").unwrap();
         let rank_0 = put.samples.iter().find(|(labels, _)| labels.contains(&("rank", "0".into()))).unwrap();
         assert_eq!(*rank_0.1, Value::Whole(12));
@@ -349,7 +455,7 @@ mod tests {
             producer: None,
             ..busy("heat")
         };
-        let text = render(families(&[space], "/root", 0), Form::OpenMetrics);
+        let text = render(families(&look(vec![space], 0)), Form::OpenMetrics);
         assert!(text.contains("forebay_space_state{space=\"heat\",state=\"unreadable\"} 1\n"), "{text}");
         assert!(!text.contains("versions_completed") && text.ends_with("# EOF\n"), "{text}");
     }

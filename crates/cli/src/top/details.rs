@@ -7,7 +7,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use super::draw::{bar, duration, percent, rate, style};
-use super::look::{share, shortened, Seen, LONG_WAIT_NS};
+use super::look::{copied, share, shortened, Seen, LONG_WAIT_NS};
 use crate::output::{wrapped, Tone};
 
 /// A bar is at most this long: beyond it it is not read more exactly.
@@ -16,9 +16,10 @@ const BAR_MAX: usize = 40;
 const LABEL: usize = 10;
 
 /// Everything about a space, for a screen this wide.
-pub fn lines(seen: &Seen, now_unix_ns: u64, width: usize, colour: bool) -> Vec<Line<'static>> {
-    let space = &seen.space;
+pub fn lines(seen: &Seen, width: usize, colour: bool) -> Vec<Line<'static>> {
+    let (space, now_unix_ns) = (&seen.space, seen.unix_ns);
     let mut lines = facts(space, now_unix_ns, width, colour);
+    lines.extend(seen.mirror.as_ref().map(|mirror| named("copy", copied(mirror), colour)));
     lines.extend(space.tiers.iter().map(|t| tier(&t.tier, t.reserved_bytes, t.quota_bytes, width, colour)));
     lines.extend(moved(space, colour));
     lines.extend(groups(space, width, colour));

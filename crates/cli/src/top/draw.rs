@@ -11,12 +11,15 @@ use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState, 
 use ratatui::Frame;
 
 use super::details;
-use super::look::{Seen, LONG_WAIT_NS};
+use super::look::{Asked, Seen, LONG_WAIT_NS};
 use super::view::View;
 use crate::output::Tone;
 
 /// Columns of names before another column goes.
 const NAME_MIN: u16 = 10;
+/// Columns of names of nodes.
+const NODE_MIN: u16 = 4;
+const NODE_MAX: u16 = 16;
 /// Rows of the table before the details have most of the screen.
 const TABLE_ROWS_MIN: u16 = 4;
 /// A terminal this high shows tables, keys and details; a lower one leaves the details out.
@@ -65,7 +68,7 @@ fn head_line(view: &View, width: u16) -> Line<'static> {
     let strong = style(Tone::Strong, view.colour);
     let mut spans = vec![
         Span::styled("forebay top", strong),
-        Span::raw(format!("  {count} space{}, ", if count == 1 { "" } else { "s" })),
+        Span::raw(format!("  {count} space{}{}, ", if count == 1 { "" } else { "s" }, on_nodes(view))),
         match waits().count() {
             0 => Span::raw("none waiting"),
             n if is_long => Span::styled(format!("{n} waiting"), style(Tone::Notable, view.colour)),
@@ -79,6 +82,8 @@ fn head_line(view: &View, width: u16) -> Line<'static> {
     }
     if let Some(trouble) = &view.trouble {
         spans.push(Span::styled(format!("  {trouble}"), style(Tone::Bad, view.colour)));
+    } else if let Some(failed) = view.look.nodes.as_ref().and_then(without_answer) {
+        spans.push(Span::styled(failed, style(Tone::Bad, view.colour)));
     } else if !view.look.gone.is_empty() {
         let gone = format!("  not there: {}", view.look.gone.join(", "));
         spans.push(Span::styled(gone, style(Tone::Quiet, view.colour)));
@@ -90,6 +95,24 @@ fn head_line(view: &View, width: u16) -> Line<'static> {
         }
     }
     Line::from(spans)
+}
+
+/// ` on 4 nodes`; nothing of this node alone.
+fn on_nodes(view: &View) -> String {
+    view.look.nodes.as_ref().map_or(String::new(), |asked| match asked.count {
+        1 => " on 1 node".to_string(),
+        count => format!(" on {count} nodes"),
+    })
+}
+
+/// Which nodes have not answered, and why the first one has not.
+fn without_answer(asked: &Asked) -> Option<String> {
+    let (node, why) = asked.failed.first()?;
+    let more = match asked.failed.len() {
+        1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    Some(format!("  no answer from {node}{more}: {}", why.lines().next().unwrap_or_default()))
 }
 
 fn key_line(view: &View, width: u16) -> Line<'static> {
@@ -118,9 +141,11 @@ fn key_line(view: &View, width: u16) -> Line<'static> {
 
 /// What to do when there is nothing to see.
 fn empty(view: &View) -> Paragraph<'static> {
-    let nothing = match view.names.is_empty() {
-        true => format!("No spaces in {}.", view.look.root),
-        false => format!("Not there: {}.", view.names.join(", ")),
+    let nothing = match (&view.look.nodes, view.names.is_empty()) {
+        (Some(asked), _) if asked.is_first => "Waiting for the answers of the nodes.".to_string(),
+        (Some(_), true) => "No spaces on these nodes.".to_string(),
+        (None, true) => format!("No spaces in {}.", view.look.root),
+        (_, false) => format!("Not there: {}.", view.names.join(", ")),
     };
     let hint = |key: &'static str, what: &'static str| {
         Line::from(vec![
@@ -149,8 +174,16 @@ struct Column {
 }
 
 /// In the order in which they are shown. NAME has what is left.
-fn columns(width: u16) -> Vec<Column> {
+fn columns(width: u16, node: Option<u16>) -> Vec<Column> {
     let column = |heading, width, right, cell| Column { heading, width, right, cell };
+    let node = node.map(|width| {
+        column(
+            "NODE",
+            width,
+            false,
+            (|s, _| (s.node.clone().unwrap_or_default(), None)) as fn(&Seen, bool) -> _,
+        )
+    });
     let mut all = vec![
         column("STATE", 10, false, state_cell as fn(&Seen, bool) -> _),
         column("VERSION", 8, true, |s, _| (versions_cell(s), None)),
@@ -160,6 +193,7 @@ fn columns(width: u16) -> Vec<Column> {
         column("FILL", if width >= 100 { 17 } else { 6 }, true, used_cell),
         column("WAITING", 11, true, waiting_cell),
     ];
+    all.splice(0..0, node);
     // What can be done without first, while the name would not fit.
     for dispensable in ["VERSION", "OUT/s", "IN/s", "STATE", "UNREAD", "FILL"] {
         let needed: u16 = all.iter().map(|c| c.width + 1).sum();
@@ -171,7 +205,8 @@ fn columns(width: u16) -> Vec<Column> {
 }
 
 fn spaces_table(frame: &mut Frame, view: &View, area: Rect) {
-    let columns = columns(area.width);
+    let nodes = view.look.spaces.iter().filter_map(|s| Some(s.node.as_ref()?.chars().count() as u16));
+    let columns = columns(area.width, nodes.max().map(|width| width.clamp(NODE_MIN, NODE_MAX)));
     let aligned = |text: String, right: bool| {
         Line::from(text).alignment(if right { Alignment::Right } else { Alignment::Left })
     };
@@ -270,7 +305,8 @@ pub fn duration(ns: u64) -> String {
 fn space_details(frame: &mut Frame, view: &mut View, area: Rect) {
     let Some(seen) = view.current() else { return };
     let (space, colour) = (&seen.space, view.colour);
-    let title = format!(" {} ", space.name);
+    let on_node = seen.node.as_ref().map_or(String::new(), |node| format!("on {node} "));
+    let title = format!(" {} {on_node}", space.name);
     let about = match space.tier.as_str() {
         "?" => String::new(),
         tier => format!(" {tier}, survives {} ", space.durability),
@@ -281,7 +317,7 @@ fn space_details(frame: &mut Frame, view: &mut View, area: Rect) {
         .title(Line::styled(title, style(Tone::Strong, colour)))
         .title(Line::styled(about, style(Tone::Quiet, colour)).right_aligned());
     let inner = block.inner(area);
-    let lines = details::lines(seen, view.look.unix_ns, usize::from(inner.width), colour);
+    let lines = details::lines(seen, usize::from(inner.width), colour);
     let hidden = (lines.len() as u16).saturating_sub(inner.height);
     view.scroll = view.scroll.min(hidden);
     let below = hidden - view.scroll;

@@ -3,11 +3,13 @@
 //! Guarantees: looks without joining; a space or process that went between two looks is no error and counts no
 //! negative bytes. Bytes are counted at the end of steps, so a rate is that of the steps that ended.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use forebay_space::{Kind, MemberInfo, Result, SpaceInfo};
+use forebay_space::{format_bytes, AgentStatus, MemberInfo, MirrorStatus, Result, SpaceInfo};
 use forebay_tier::clock;
 use serde::Serialize;
+
+use crate::command::looks::NodeLook;
 
 /// Waits below it are how coupled programs take turns; longer ones are worth a look.
 pub const LONG_WAIT_NS: u64 = 1_000_000_000;
@@ -27,6 +29,21 @@ pub struct Look {
     pub spaces: Vec<Seen>,
     /// What was asked for by name and is not there.
     pub gone: Vec<String>,
+    /// What the agent of the node says of itself.
+    pub agent: Option<AgentStatus>,
+    /// Of a look at several nodes.
+    pub nodes: Option<Asked>,
+}
+
+/// The nodes of a look.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// How many.
+    pub count: usize,
+    /// Whether none of them has been waited for yet.
+    pub is_first: bool,
+    /// Those without an answer, and why.
+    pub failed: Vec<(String, String)>,
 }
 
 /// A space in a look.
@@ -43,6 +60,15 @@ pub struct Seen {
     /// Bytes per second of each member, in their order.
     #[serde(skip)]
     pub member_bytes_per_s: Vec<Option<f64>>,
+    /// Its node, of a look at several.
+    #[serde(skip)]
+    pub node: Option<String>,
+    /// When, by the clock of its node, nanoseconds since 1970.
+    #[serde(skip)]
+    pub unix_ns: u64,
+    /// What the agent says of it, if it is a copy of a space of another node.
+    #[serde(skip)]
+    pub mirror: Option<MirrorStatus>,
 }
 
 /// A process that waits.
@@ -86,23 +112,43 @@ impl Look {
     /// # Errors
     /// Those of the root directory, and what is wrong with a space that was named, but not that it is gone.
     pub fn take(names: &[String], before: Option<&Look>) -> Result<Look> {
-        let mut found = Vec::new();
-        let mut gone = Vec::new();
-        match names.is_empty() {
-            true => found = forebay_space::list()?,
-            false => {
-                for name in names {
-                    match forebay_space::glance(name) {
-                        Ok(space) => found.push(space),
-                        Err(e) if e.kind() == Kind::PeerMissing => gone.push(name.clone()),
-                        Err(e) => return Err(e),
-                    }
+        Ok(Look::of_node(NodeLook::here(names)?, before, clock::now_ns()))
+    }
+
+    fn of_node(look: NodeLook, before: Option<&Look>, at_ns: u64) -> Look {
+        let NodeLook { root, unix_ns, gone, agent, spaces } = look;
+        Look::of(spaces, before, Look { root, gone, unix_ns, at_ns, agent, ..Look::default() })
+    }
+
+    /// What was seen on several nodes, as one look. `known` has the last look at each node, for rates.
+    pub fn of_nodes(
+        nodes: &[String],
+        seen: Vec<Result<NodeLook>>,
+        known: &mut BTreeMap<String, Look>,
+    ) -> Look {
+        let (mut spaces, mut asked) = (Vec::new(), Asked { count: nodes.len(), ..Asked::default() });
+        let mut gone: Option<Vec<String>> = None;
+        for (node, seen) in nodes.iter().zip(seen) {
+            let seen = match seen {
+                Ok(seen) => seen,
+                Err(e) => {
+                    asked.failed.push((node.clone(), e.message().to_string()));
+                    continue;
                 }
-            }
+            };
+            // Between two looks at a node counts what its own clock says: a launcher takes its time.
+            let at_ns = seen.unix_ns;
+            let look = Look::of_node(seen, known.get(node), at_ns);
+            let on_node = look.spaces.iter().map(|seen| Seen { node: Some(node.clone()), ..seen.clone() });
+            spaces.extend(on_node);
+            gone = Some(match gone {
+                None => look.gone.clone(),
+                Some(all) => all.into_iter().filter(|name| look.gone.contains(name)).collect(),
+            });
+            known.insert(node.clone(), look);
         }
-        let root = forebay_space::root()?.display().to_string();
-        let (unix_ns, at_ns) = (clock::realtime_ns(), clock::now_ns());
-        Ok(Look::of(found, before, Look { root, gone, unix_ns, at_ns, spaces: Vec::new() }))
+        let gone = gone.unwrap_or_default();
+        Look { unix_ns: clock::realtime_ns(), gone, nodes: Some(asked), spaces, ..Look::default() }
     }
 
     /// These spaces as a look; `empty` says when and where it was taken.
@@ -121,10 +167,26 @@ impl Look {
             };
             let (in_bytes_per_s, out_bytes_per_s) = (sum(true), sum(false));
             let waits = waits(&space, empty.unix_ns);
-            Seen { in_bytes_per_s, out_bytes_per_s, waits, member_bytes_per_s: rates, space }
+            let mirrors = empty.agent.iter().flat_map(|agent| &agent.mirrors);
+            Seen {
+                in_bytes_per_s,
+                out_bytes_per_s,
+                waits,
+                member_bytes_per_s: rates,
+                node: None,
+                unix_ns: empty.unix_ns,
+                mirror: mirrors.filter(|mirror| mirror.space == space.name).next_back().cloned(),
+                space,
+            }
         };
         Look { spaces: found.into_iter().map(see).collect(), ..empty }
     }
+}
+
+/// What the agent says of a copy: `copied from n0, 12 versions, 3.0 GiB (copying)`.
+pub fn copied(mirror: &MirrorStatus) -> String {
+    let MirrorStatus { from, state, versions, bytes, .. } = mirror;
+    format!("copied from {from}, {versions} versions, {} ({state})", format_bytes(*bytes))
 }
 
 /// Whom a wait is for, shortened to what a person reads: the first few, and how many more.

@@ -1,11 +1,11 @@
 //! `top` without a terminal: one table and who waits, or one JSON document.
 
 use comfy_table::Cell;
-use forebay_space::{format_bytes, format_versions, Result, SpaceInfo};
+use forebay_space::{format_bytes, format_versions, AgentStatus, Result, SpaceInfo};
 use serde::Serialize;
 
 use super::draw::{duration, percent, rate};
-use super::look::{share, shortened, Look, Seen, Wait};
+use super::look::{copied, share, shortened, Look, Seen, Wait};
 use crate::output::{number, schema, table_text, toned, Output, Tone};
 
 #[derive(Serialize)]
@@ -14,18 +14,18 @@ struct Body<'a> {
     unix_ns: u64,
     seconds_between: Option<f64>,
     gone: &'a [String],
+    agent: Option<&'a AgentStatus>,
     spaces: &'a [Seen],
 }
 
 /// Prints this look; `before` is the one that its rates come from.
 pub fn print(look: &Look, before: Option<&Look>, out: &Output) -> Result<()> {
     let seconds_between = before.map(|b| look.at_ns.saturating_sub(b.at_ns) as f64 / 1e9);
-    let Look { root, unix_ns, gone, spaces, .. } = look;
-    out.result(schema::TOP, &Body { root, unix_ns: *unix_ns, seconds_between, gone, spaces }, || match spaces
-        .is_empty()
-    {
+    let Look { root, unix_ns, gone, agent, spaces, .. } = look;
+    let body = Body { root, unix_ns: *unix_ns, seconds_between, gone, agent: agent.as_ref(), spaces };
+    out.result(schema::TOP, &body, || match spaces.is_empty() {
         true => String::new(),
-        false => table(spaces, out) + &waits(spaces, out),
+        false => table(spaces, out) + &copies(spaces) + &waits(spaces, out),
     })
 }
 
@@ -83,6 +83,19 @@ fn used(space: &SpaceInfo) -> String {
         "-".into()
     } else {
         text
+    }
+}
+
+/// `heat: copied from n0, 12 versions, 3.0 GiB (copying)`, for each copy of a space of another node.
+fn copies(spaces: &[Seen]) -> String {
+    let lines: String = spaces
+        .iter()
+        .filter_map(|seen| Some(format!("{}: {}\n", seen.space.name, copied(seen.mirror.as_ref()?))))
+        .collect();
+    if lines.is_empty() {
+        lines
+    } else {
+        format!("\n{lines}")
     }
 }
 

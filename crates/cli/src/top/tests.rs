@@ -2,18 +2,23 @@
 //!
 //! `TRYCMD=overwrite cargo test -p forebay-cli` writes the pictures in `tests/screens` anew.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_space::{GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo};
+use forebay_space::{
+    AgentStatus, Error, GroupInfo, Kind, MemberInfo, MirrorStatus, MovedInfo, ReaderGroupInfo, Result,
+    SpaceInfo, TierInfo,
+};
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 use ratatui::Terminal;
 
 use super::draw::{bar, draw, duration};
 use super::keys::Key;
-use super::look::{shortened, Look};
+use super::look::{shortened, Asked, Look};
 use super::view::{Sort, View, Wish};
+use crate::command::looks::NodeLook;
 
 const S: u64 = 1_000_000_000;
 const NOW: u64 = 1_000_000 * S;
@@ -243,6 +248,61 @@ fn colours_only_where_they_are_wanted() {
     assert_eq!(colours(&mut view), 0);
     view.colour = true;
     assert!(colours(&mut view) > 0);
+}
+
+/// What two nodes have answered, and a third has not: a space and its copy.
+fn answers(bytes: u64, unix_ns: u64) -> Vec<Result<NodeLook>> {
+    let look =
+        |space: SpaceInfo, agent| NodeLook { spaces: vec![space], unix_ns, agent, ..NodeLook::default() };
+    let mut written = busy("heat");
+    written.members[0].bytes += bytes;
+    let mirror = MirrorStatus {
+        space: "heat".into(),
+        from: "n0".into(),
+        state: "copying".into(),
+        versions: 15,
+        bytes: 3 << 30,
+    };
+    let agent = AgentStatus {
+        node: "n1".into(),
+        incarnation: 1,
+        state: "ready".into(),
+        pid: 7,
+        missing: Vec::new(),
+        mirrors: vec![mirror],
+        served: Vec::new(),
+        bytes_sent: 0,
+    };
+    let failed = Err(Error::new(Kind::TimedOut, "timeout while waiting for a node"));
+    vec![Ok(look(written, None)), Ok(look(quiet("heat", 5 << 20), Some(agent))), failed]
+}
+
+#[test]
+fn several_nodes_are_one_table_and_keep_their_own_time() {
+    let nodes = ["n0", "n1", "n2"].map(String::from);
+    let mut known = BTreeMap::new();
+    let first = Look::of_nodes(&nodes, answers(0, NOW), &mut known);
+    assert_eq!(first.spaces[0].in_bytes_per_s, None);
+    let mut view = view(Vec::new());
+    view.show(Look {
+        nodes: Some(Asked { count: 3, is_first: true, ..Asked::default() }),
+        ..Look::default()
+    });
+    assert!(picture(&mut view, 80, 24).contains("Waiting for the answers of the nodes."));
+    view.show(first);
+    // Its clock has gone on by two seconds, however long the command took to start there.
+    view.show(Look::of_nodes(&nodes, answers(512 << 20, NOW + 2 * S), &mut known));
+    assert_eq!(view.look.spaces[0].in_bytes_per_s, Some((256 << 20) as f64));
+    view.press(Key::Down);
+    is_as_recorded("nodes", &picture(&mut view, 100, 24));
+    assert_eq!(view.current().unwrap().node.as_deref(), Some("n1"));
+    // The one that is selected stays so when another one of its name goes.
+    let only = answers(0, NOW + 3 * S).into_iter().skip(1).take(1).collect();
+    view.show(Look::of_nodes(&nodes[1..2], only, &mut known));
+    assert_eq!((view.selected, view.current().unwrap().node.as_deref()), (0, Some("n1")));
+    for width in [10, 20, 30, 40, 60, 200] {
+        picture(&mut view, width, 20);
+    }
 }
 
 #[test]

@@ -62,6 +62,13 @@ pub enum Wish {
     Suspend,
 }
 
+/// Node and name.
+type Id = (Option<String>, String);
+
+fn id(seen: &Seen) -> Id {
+    (seen.node.clone(), seen.space.name.clone())
+}
+
 /// The live view.
 pub struct View {
     /// What was seen last, sorted.
@@ -70,8 +77,8 @@ pub struct View {
     pub names: Vec<String>,
     /// Index of the selected space.
     pub selected: usize,
-    /// Name of the selected space: it stays selected while others come and go.
-    selected_name: String,
+    /// Node and name of the selected space: it stays selected while others come and go.
+    selected_id: Id,
     /// What spaces are sorted by.
     pub sort: Sort,
     /// Whether looks go on.
@@ -93,7 +100,7 @@ impl View {
             look: Look::default(),
             names,
             selected: 0,
-            selected_name: String::new(),
+            selected_id: Id::default(),
             sort: Sort::Name,
             paused: false,
             scroll: 0,
@@ -121,7 +128,7 @@ impl View {
         let sort = self.sort;
         let rate = |s: &Seen| s.in_bytes_per_s.unwrap_or(0.0) + s.out_bytes_per_s.unwrap_or(0.0);
         let spaces = &mut self.look.spaces;
-        spaces.sort_by(|a, b| a.space.name.cmp(&b.space.name));
+        spaces.sort_by_key(|s| (s.space.name.clone(), s.node.clone()));
         match sort {
             Sort::Name => {}
             Sort::Waiting => spaces.sort_by_key(|s| Reverse(s.waits.first().map(|w| w.waited_ns))),
@@ -129,7 +136,7 @@ impl View {
             Sort::Fill => spaces.sort_by(|a, b| b.fill().unwrap_or(0.0).total_cmp(&a.fill().unwrap_or(0.0))),
             Sort::Rate => spaces.sort_by(|a, b| rate(b).total_cmp(&rate(a))),
         }
-        let found = spaces.iter().position(|s| s.space.name == self.selected_name);
+        let found = spaces.iter().position(|s| id(s) == self.selected_id);
         let last = spaces.len().saturating_sub(1);
         // When the selected one is gone, its neighbour is next.
         self.select(found.unwrap_or(self.selected.min(last)));
@@ -137,10 +144,10 @@ impl View {
 
     fn select(&mut self, index: usize) {
         self.selected = index;
-        let name = self.current().map_or(String::new(), |seen| seen.space.name.clone());
-        if name != self.selected_name {
+        let selected = self.current().map(id).unwrap_or_default();
+        if selected != self.selected_id {
             self.scroll = 0;
-            self.selected_name = name;
+            self.selected_id = selected;
         }
     }
 

@@ -189,3 +189,61 @@ fn nodes_and_the_way_to_them_are_given_or_known_from_the_job() {
     command.env("SLURM_JOB_ID", "7").env("SLURM_JOB_NODELIST", "n[0-1]");
     outcome(&mut command).wants(0).says("heat").says("wind");
 }
+
+#[test]
+fn what_runs_on_all_nodes_is_watched() {
+    let bench = bench();
+    let outcome = bench.call(&words(&["top", "--once"], &launch(&bench)));
+    let text = outcome.wants(0).text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines[0], lines[3], lines[4]), ("n0", "", "n1"), "{text}");
+    assert!(lines[2].starts_with("heat") && lines[6].starts_with("wind"), "{text}");
+    let document = bench.json(&words(&["top"], &launch(&bench)), 0);
+    check(&document, &documented()["forebay.nodes/1"], &["top"]);
+    assert_eq!(document["nodes"][1]["document"]["spaces"][0]["space"]["name"], "wind");
+
+    // One text for Prometheus, in which each sample has its node.
+    let outcome = bench.call(&words(&["metrics"], &launch(&bench)));
+    let text = outcome.wants(0).text();
+    for line in [
+        "forebay_node_up{node=\"n1\"} 1",
+        "forebay_versions_completed_total{node=\"n0\",space=\"heat\"} 3",
+        "forebay_space_state{node=\"n1\",space=\"wind\",state=\"finished\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+    }
+    assert_eq!(text.matches("# TYPE forebay_spaces gauge").count(), 1, "{text}");
+    let outcome = bench.call(&words(&["metrics", "heat"], &launch(&bench)));
+    outcome.wants(0).says("forebay_spaces{node=\"n1\"").says("space=\"heat\"");
+    assert!(!outcome.text().contains("wind"));
+    let document = bench.json(&words(&["metrics"], &launch(&bench)), 0);
+    assert_eq!(document["nodes"][0]["document"]["schema"], "forebay.metrics/1");
+    let file = bench.file("forebay.prom");
+    let to_file = ["metrics", "--textfile", file.to_str().unwrap()];
+    bench.call(&words(&to_file, &launch(&bench))).wants(0);
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(written.contains("forebay_node_up{node=\"n0\"} 1"), "{written}");
+}
+
+#[test]
+fn metrics_tell_which_node_does_not_answer() {
+    let bench = bench();
+    let silent = launch_but(&bench, "echo no route >&2; exit 255");
+    let outcome = bench.call(&words(&["metrics"], &silent));
+    outcome.wants(7).says("forebay_node_up{node=\"n0\"} 1").says("forebay_node_up{node=\"n1\"} 0");
+    outcome.says("space=\"heat\"").complains("node=n1").complains("  | no route");
+    // A document of another program, and one that is no look at all.
+    for what in [
+        "echo '{\"schema\":\"forebay.top/1\"}'; exit 0",
+        "echo '{\"schema\":\"forebay.ls/1\",\"n\":1}'; exit 0",
+    ] {
+        let outcome = bench.call(&words(&["metrics"], &launch_but(&bench, what)));
+        outcome
+            .wants(7)
+            .says("forebay_node_up{node=\"n1\"} 0")
+            .complains("the answer of a node cannot be read");
+    }
+    let to_file = ["metrics", "--textfile", "/no/such/folder/forebay.prom"];
+    bench.call(&words(&to_file, &launch(&bench))).wants(70).complains("/no/such/folder/forebay.prom");
+    bench.call(&words(&["metrics", "./heat"], &launch(&bench))).wants(2).complains("relative path");
+}

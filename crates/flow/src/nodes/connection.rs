@@ -103,7 +103,7 @@ impl Follower {
             let _ = events.send((index, Event::Closed));
         })?;
         let (stderr, name) = (stderr.expect("it is piped"), name.to_owned());
-        spawn("said", move || pass_on(BufReader::new(stderr), &name, &lines))?;
+        spawn("said", move || pass_on(BufReader::new(stderr), Some(&name), &lines))?;
         Ok(follower)
     }
 
@@ -150,11 +150,13 @@ fn spawn(what: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
     thread.spawn(run).map(drop).map_err(|e| Error::io("starting a thread of the run", e))
 }
 
-/// Copies what a program prints on a node to the standard error of this process, up to its end, each line behind the
-/// name of the node; the last lines are kept.
-pub fn pass_on(mut from: impl BufRead, node: &str, lines: &Mutex<VecDeque<String>>) {
+/// Reads what a program prints on a node, up to its end, and keeps the last lines. With a `node`, each line goes to the
+/// standard error of this process, too, behind that name.
+pub fn pass_on(mut from: impl BufRead, node: Option<&str>, lines: &Mutex<VecDeque<String>>) {
     while let Some(line) = next_line(&mut from) {
-        say(&format!("{node}: {line}"));
+        if let Some(node) = node {
+            say(&format!("{node}: {line}"));
+        }
         let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.push_back(line);
         if lines.len() > LINES_MAX {

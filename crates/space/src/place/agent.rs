@@ -5,7 +5,7 @@
 //! (`upkeep/agent.rs`).
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +26,9 @@ pub const AGENT_FILE: &str = "agent.json";
 /// In it: files named as the spaces of this node that are mirrors, with their identities.
 pub const MIRRORS_FOLDER: &str = "mirrors";
 
+/// A status that is longer is none.
+const STATUS_BYTES_MAX: u64 = 16 << 20;
+
 /// An agent, as it says in its folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAgent {
@@ -37,6 +40,70 @@ pub struct NodeAgent {
     pub pid: u32,
     /// Folder of the job.
     pub rendezvous: PathBuf,
+}
+
+impl NodeAgent {
+    /// What it said last of itself; None: nothing that can be read.
+    pub fn status(&self) -> Option<AgentStatus> {
+        let path = self.rendezvous.join(status_file(&self.node));
+        // Opening anything else may wait.
+        if !fs::metadata(&path).is_ok_and(|meta| meta.is_file()) {
+            return None;
+        }
+        let mut text = Vec::new();
+        File::open(&path).ok()?.take(STATUS_BYTES_MAX).read_to_end(&mut text).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+}
+
+/// In the folder of a job: the file in which the agent of a node says every second what it does ([`AgentStatus`]).
+pub fn status_file(node: &str) -> String {
+    format!("{node}.status")
+}
+
+/// What an agent says of itself every second.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AgentStatus {
+    /// Its node.
+    pub node: String,
+    /// Which agent of the node.
+    pub incarnation: u64,
+    /// `ready` or `ending`.
+    pub state: String,
+    /// Process id on its host.
+    pub pid: u32,
+    /// Nodes whose agents are not there.
+    pub missing: Vec<String>,
+    /// Spaces of other nodes that it copies.
+    pub mirrors: Vec<MirrorStatus>,
+    /// Spaces of its node that others copy.
+    pub served: Vec<ServedStatus>,
+    /// Bytes of payload that it has sent.
+    pub bytes_sent: u64,
+}
+
+/// A copy of a space of another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirrorStatus {
+    /// Name of the space.
+    pub space: String,
+    /// Nodes of its writers, with `, ` between them.
+    pub from: String,
+    /// `copying`, `finished`, `failed`, `stopping` or `gone`.
+    pub state: String,
+    /// Versions that were copied.
+    pub versions: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A space that another node copies.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServedStatus {
+    /// Name of the space.
+    pub space: String,
+    /// The other node.
+    pub to: String,
 }
 
 /// What is found of an agent.
@@ -113,8 +180,44 @@ mod tests {
             NodeAgent { job: "j".into(), node: "n".into(), pid: 7, rendezvous: PathBuf::from("/scratch/j") };
         fs::write(folder.join(AGENT_FILE), serde_json::to_vec(&said).unwrap()).unwrap();
         assert_eq!(found(), Some((true, Some(said.clone()))));
+        assert!(said.status().is_none(), "there is no such folder");
         drop(lock);
         assert_eq!(found(), Some((false, Some(said))));
+    }
+
+    #[test]
+    fn a_status_is_read_as_it_was_written_or_not_at_all() {
+        let job = tempfile::tempdir().unwrap();
+        let path = job.path().join(status_file("n0"));
+        let agent =
+            NodeAgent { job: "j".into(), node: "n0".into(), pid: 7, rendezvous: job.path().to_path_buf() };
+        let mirror = MirrorStatus {
+            space: "heat".into(),
+            from: "n1, n2".into(),
+            state: "copying".into(),
+            versions: 3,
+            bytes: 1 << 40,
+        };
+        let status = AgentStatus {
+            node: "n0".into(),
+            incarnation: 2,
+            state: "ready".into(),
+            pid: 7,
+            missing: vec!["n3".into()],
+            mirrors: vec![mirror.clone()],
+            served: vec![ServedStatus { space: "out".into(), to: "n1".into() }],
+            bytes_sent: 5,
+        };
+        fs::write(&path, serde_json::to_vec_pretty(&status).unwrap()).unwrap();
+        let read = agent.status().unwrap();
+        assert_eq!((read.mirrors, read.bytes_sent, read.missing), (vec![mirror], 5, vec!["n3".to_string()]));
+        for wrong in ["", "{}", "[1]", "{\"node\": 7}"] {
+            fs::write(&path, wrong).unwrap();
+            assert!(agent.status().is_none(), "{wrong}");
+        }
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(agent.status().is_none());
     }
 
     #[test]

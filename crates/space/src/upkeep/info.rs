@@ -2,11 +2,11 @@
 //!
 //! Not here: looking them up (`inspect.rs`, `channels.rs`).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// A space as it is now.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SpaceInfo {
     /// Short name, or path.
     pub name: String,
@@ -65,7 +65,7 @@ pub struct SpaceInfo {
 }
 
 /// One pool of a space.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TierInfo {
     /// Tier.
     pub tier: String,
@@ -80,7 +80,7 @@ pub struct TierInfo {
 }
 
 /// Totals of moves between the pools of a space, since its control segment was made.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MovedInfo {
     /// Bytes moved down a tier.
     pub spilled_bytes: u64,
@@ -93,7 +93,7 @@ pub struct MovedInfo {
 }
 
 /// The producer group.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GroupInfo {
     /// Component.
     pub component: String,
@@ -108,7 +108,7 @@ pub struct GroupInfo {
 }
 
 /// A reader group.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReaderGroupInfo {
     /// Its name.
     pub name: String,
@@ -153,7 +153,7 @@ pub(crate) fn oldest_unread(readers: &[ReaderGroupInfo], oldest: u64, complete: 
 }
 
 /// A process that has the space open.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemberInfo {
     /// "writer", "reader" or "observer".
     pub role: String,
@@ -190,7 +190,7 @@ pub struct MemberInfo {
 }
 
 /// A retained version.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VersionInfo {
     /// Number.
     pub version: u64,
