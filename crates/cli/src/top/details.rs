@@ -19,7 +19,7 @@ const LABEL: usize = 10;
 pub fn lines(seen: &Seen, width: usize, colour: bool) -> Vec<Line<'static>> {
     let (space, now_unix_ns) = (&seen.space, seen.unix_ns);
     let mut lines = facts(space, now_unix_ns, width, colour);
-    lines.extend(seen.mirror.as_ref().map(|mirror| named("copy", copied(mirror), colour)));
+    lines.extend(seen.mirror.as_ref().map(|mirror| named("copied", copied(mirror), colour)));
     lines.extend(space.tiers.iter().map(|t| tier(&t.tier, t.reserved_bytes, t.quota_bytes, width, colour)));
     lines.extend(moved(space, colour));
     lines.extend(groups(space, width, colour));

@@ -183,10 +183,10 @@ impl Look {
     }
 }
 
-/// What the agent says of a copy: `copied from n0, 12 versions, 3.0 GiB (copying)`.
+/// What the agent says of a copy: `from n0, 12 versions, 3.0 GiB (copying)`.
 pub fn copied(mirror: &MirrorStatus) -> String {
     let MirrorStatus { from, state, versions, bytes, .. } = mirror;
-    format!("copied from {from}, {versions} versions, {} ({state})", format_bytes(*bytes))
+    format!("from {from}, {versions} versions, {} ({state})", format_bytes(*bytes))
 }
 
 /// Whom a wait is for, shortened to what a person reads: the first few, and how many more.

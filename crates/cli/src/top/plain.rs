@@ -90,7 +90,7 @@ fn used(space: &SpaceInfo) -> String {
 fn copies(spaces: &[Seen]) -> String {
     let lines: String = spaces
         .iter()
-        .filter_map(|seen| Some(format!("{}: {}\n", seen.space.name, copied(seen.mirror.as_ref()?))))
+        .filter_map(|seen| Some(format!("{}: copied {}\n", seen.space.name, copied(seen.mirror.as_ref()?))))
         .collect();
     if lines.is_empty() {
         lines

@@ -363,6 +363,7 @@ mod on_a_terminal {
 
     use std::fs::File;
     use std::io::{Read, Write};
+    use std::path::Path;
     use std::process::{Child, Command};
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     use std::sync::{Arc, Mutex};
@@ -385,6 +386,11 @@ mod on_a_terminal {
     fn program() {
         match std::env::var("TEST_TOP").as_deref() {
             Ok("top") => std::process::exit(crate::main_with(vec!["forebay".into(), "top".into()])),
+            Ok("nodes") => {
+                let launch = std::env::var("TEST_LAUNCH").unwrap();
+                let words = ["forebay", "top", "--nodes=n0", "--launch", &launch];
+                std::process::exit(crate::main_with(words.map(Into::into).to_vec()))
+            }
             Ok("panic") => Screen::open().unwrap().draw(|_| panic!("on purpose")).unwrap(),
             _ => {}
         }
@@ -398,7 +404,7 @@ mod on_a_terminal {
         seen: Arc<Mutex<Vec<u8>>>,
         stop: Arc<AtomicBool>,
         reader: JoinHandle<()>,
-        _root: tempfile::TempDir,
+        root: tempfile::TempDir,
     }
 
     impl Session {
@@ -421,6 +427,9 @@ mod on_a_terminal {
             let name = "top::tests::on_a_terminal::program";
             command.args(["--exact", name, "--ignored", "--nocapture"]).env("TEST_TOP", what);
             command.env("FOREBAY_DIR", root.path()).env("TERM", "xterm").env("NO_COLOR", no_colour);
+            let script = root.path().join("hangs.sh");
+            std::fs::write(&script, "echo $$ > \"$0.pid\"\nexec sleep 1000\n").unwrap();
+            command.env("TEST_LAUNCH", format!("sh {} {{node}}", script.display()));
             let own = || terminal.try_clone().unwrap();
             command.stdin(own()).stdout(own()).stderr(own());
             let child = command.spawn().unwrap();
@@ -440,7 +449,7 @@ mod on_a_terminal {
                     into.lock().unwrap().extend_from_slice(&bytes[..n]);
                 }
             });
-            Session { child, keyboard, terminal, modes, seen, stop, reader, _root: root }
+            Session { child, keyboard, terminal, modes, seen, stop, reader, root }
         }
 
         fn text(&self) -> String {
@@ -485,6 +494,22 @@ mod on_a_terminal {
             let text = session.ends(0);
             assert!(!text.contains("\x1b[31") && !text.contains("\x1b[38;"), "coloured: {text:?}");
         }
+    }
+
+    #[test]
+    fn keys_are_heard_while_a_node_does_not_answer_and_its_launcher_is_ended() {
+        let mut session = Session::start("nodes", "1");
+        session.wait_for("Waiting for the answers of the nodes.");
+        let file = session.root.path().join("hangs.sh.pid");
+        let pid = loop {
+            match std::fs::read_to_string(&file).unwrap_or_default().trim() {
+                "" => std::thread::sleep(Duration::from_millis(10)),
+                pid => break pid.to_string(),
+            }
+        };
+        session.keyboard.write_all(b"q").unwrap();
+        session.ends(0);
+        assert!(!Path::new("/proc").join(pid).exists(), "what was started for the node goes on");
     }
 
     #[test]
