@@ -99,9 +99,9 @@ enum Verb {
 
 impl Verb {
     /// The nodes on which it is to be done, and the paths that it is told.
-    fn on_nodes(&self, out: &Output) -> Option<(&OnNodes, Vec<PathBuf>)> {
+    fn on_nodes(&self, out: &Output) -> Option<(OnNodes, Vec<PathBuf>)> {
         let (on, paths) = match self {
-            Verb::Top(args) => (args.on_nodes(out)?, args.paths()),
+            Verb::Top(args) => return Some((args.on_nodes(out)?, args.paths())),
             Verb::Metrics(args) => (args.on_nodes(out)?, args.paths()),
             Verb::Ls(args) => (&args.on, args.paths()),
             Verb::Verify(args) => (&args.on, args.paths()),
@@ -109,7 +109,7 @@ impl Verb {
             Verb::Doctor(args) => (&args.on, Vec::new()),
             _ => return None,
         };
-        on.is_asked().then_some((on, paths))
+        on.is_asked().then(|| (on.clone(), paths))
     }
 }
 

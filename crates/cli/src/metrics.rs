@@ -13,19 +13,22 @@ use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use forebay_flow::Signals;
-use forebay_tier::{Error, Result};
+use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
-use crate::command::looks::{Looks, NodeLook};
+use crate::command::looks::{gone_everywhere, Looks, NodeLook};
 use crate::command::nodes::{is_path, OnNodes};
 use crate::command::spaces;
 use crate::output::{schema, Output};
 use family::{families, families_of_nodes, Family, Value};
 use text::{render, Form};
+
+/// A look at several nodes ends within this once it is to.
+const END_MAX: Duration = Duration::from_secs(5);
 
 /// Print metrics of spaces for Prometheus, write them to a file, or serve them on a loopback port.
 #[derive(clap::Args, Debug)]
@@ -72,6 +75,16 @@ enum Source {
     Nodes(Looks),
 }
 
+/// What was seen.
+#[derive(Default)]
+struct Seen {
+    families: Vec<Family>,
+    /// Of nodes that have not answered.
+    errors: Vec<Error>,
+    /// Names that no node has.
+    gone: Vec<String>,
+}
+
 impl Source {
     fn of(args: &Args) -> Result<Source> {
         if args.on.is_asked() {
@@ -84,24 +97,88 @@ impl Source {
         Ok(Source::Here(args.names.clone()))
     }
 
-    /// With the errors of nodes that have not answered. Blocks until each has or was given up, or `is_over`.
-    fn look(&self, is_over: &dyn Fn() -> bool) -> Result<(Vec<Family>, Vec<Error>)> {
+    /// Blocks until each node has answered or was given up, or `is_over`.
+    fn look(&self, is_over: &dyn Fn() -> bool) -> Result<Seen> {
         match self {
-            Source::Here(names) => Ok((families(&NodeLook::here(names)?), Vec::new())),
+            Source::Here(names) => {
+                Ok(Seen { families: families(&NodeLook::here(names)?), ..Seen::default() })
+            }
             Source::Nodes(looks) => {
-                let seen = looks.take(is_over)?;
-                let families = families_of_nodes(looks.nodes().iter().map(String::as_str).zip(&seen));
-                Ok((families, seen.into_iter().filter_map(Result::err).collect()))
+                let all = looks.take(is_over)?;
+                Ok(Seen {
+                    families: families_of_nodes(looks.nodes().iter().map(String::as_str).zip(&all)),
+                    gone: gone_everywhere(all.iter().flatten()),
+                    errors: all.into_iter().filter_map(Result::err).collect(),
+                })
             }
         }
     }
 }
 
-/// Says which nodes have not answered. The highest exit status of them; 0: all have.
-fn missing(errors: &[Error], out: &Output) -> i32 {
-    // A document has been printed, or the text.
-    out.begin_data();
-    errors.iter().map(|e| out.error(e)).fold(0, i32::max)
+impl Seen {
+    /// The highest exit status of what is wrong, which is said; 0: nothing is.
+    fn judge(&self, out: &Output) -> i32 {
+        // A document has been printed, or the text.
+        out.begin_data();
+        let absent = |name| {
+            Error::new(
+                Kind::PeerMissing,
+                format!("space {name} does not exist on any node that has answered"),
+            )
+            .hint("forebay ls --nodes lists the spaces of all nodes")
+        };
+        let absent: Vec<Error> = self.gone.iter().map(absent).collect();
+        self.errors.iter().chain(&absent).map(|e| out.error(e)).fold(0, i32::max)
+    }
+}
+
+/// One look at a time for several clients: who comes while one is under way waits for the next one, with all others that
+/// do.
+struct Shared {
+    source: Source,
+    /// When the last look began, and what was seen.
+    last: Mutex<Option<(Instant, Arc<Vec<Family>>)>>,
+    /// What was said of nodes that do not answer.
+    said: Mutex<Vec<String>>,
+}
+
+impl Shared {
+    fn look(&self, is_over: &dyn Fn() -> bool) -> Result<Vec<Family>> {
+        let asked = Instant::now();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, families)) = last.as_ref().filter(|(began, _)| *began >= asked) {
+            return Ok(families.to_vec());
+        }
+        if is_over() {
+            return Err(Error::new(Kind::PeerMissing, "forebay metrics ends"));
+        }
+        let began = Instant::now();
+        let Seen { families, errors, .. } = self.source.look(is_over)?;
+        if !is_over() {
+            say_what_is_new(&self.said, &errors);
+        }
+        *last = Some((began, Arc::new(families.clone())));
+        Ok(families)
+    }
+
+    /// Waits for the end of the look that is under way, for as long as the commands of nodes have to end.
+    fn wait(&self) {
+        let deadline = Instant::now() + END_MAX;
+        while matches!(self.last.try_lock(), Err(TryLockError::WouldBlock)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Says why nodes do not answer where that was not said before: this goes on for long, and a log is read by people.
+fn say_what_is_new(said: &Mutex<Vec<String>>, errors: &[Error]) {
+    let now: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+    for error in now.iter().filter(|error| !said.contains(error)) {
+        // Where it cannot be said the samples say it.
+        let _ = writeln!(std::io::stderr(), "error: {error}");
+    }
+    *said = now;
 }
 
 /// Runs the verb.
@@ -113,16 +190,18 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         (None, None) => {
             let signals = args.on.is_asked().then(Signals::catch).transpose()?;
             let caught = || signals.as_ref().and_then(Signals::caught);
-            let (families, errors) = source.look(&|| caught().is_some())?;
+            let seen = source.look(&|| caught().is_some())?;
             if let Some(signal) = caught() {
                 return Ok(128 + signal);
             }
+            // From here on a signal ends this as it does any verb that prints.
+            drop(signals);
             match out.json() {
-                true => document(&families, None, None, out)?,
-                false => out.text(&render(families, Form::Prometheus))?,
+                true => document(&seen.families, None, None, out)?,
+                false => out.text(&render(seen.families.clone(), Form::Prometheus))?,
             }
             out.next("forebay metrics --listen 127.0.0.1:9464, for Prometheus to scrape");
-            Ok(missing(&errors, out))
+            Ok(seen.judge(out))
         }
     }
 }
@@ -130,16 +209,20 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
 fn listen(address: &str, source: Source, out: &Output) -> Result<i32> {
     let address = serve::loopback(address)?;
     let signals = Arc::new(Signals::catch()?);
-    let caught = signals.clone();
-    let source = move |form| Ok(render(source.look(&|| caught.caught().is_some())?.0, form));
-    let taken = serve::serve(address, Arc::new(source))?;
+    let shared = Arc::new(Shared { source, last: Mutex::default(), said: Mutex::default() });
+    let (caught, looks) = (signals.clone(), shared.clone());
+    let answers = move |form| Ok(render(looks.look(&|| caught.caught().is_some())?, form));
+    let taken = serve::serve(address, Arc::new(answers))?;
     let url = format!("http://{taken}/metrics");
     match out.json() {
         true => document(&[], None, Some(&url), out)?,
         false => out.text(&format!("{url}\n"))?,
     }
     out.next("Ctrl-C ends it");
-    Ok(until_signal(&signals, None))
+    let status = until_signal(&signals, None);
+    // What it has started on nodes ends before this process does.
+    shared.wait();
+    Ok(status)
 }
 
 fn write_file(path: &Path, args: &Args, source: &Source, out: &Output) -> Result<i32> {
@@ -147,14 +230,14 @@ fn write_file(path: &Path, args: &Args, source: &Source, out: &Output) -> Result
     let signals = is_long.then(Signals::catch).transpose()?;
     let caught = || signals.as_ref().and_then(Signals::caught);
     let write = || {
-        let (families, errors) = source.look(&|| caught().is_some())?;
+        let seen = source.look(&|| caught().is_some())?;
         // What nodes have not answered for that reason is not written.
         if caught().is_none() {
-            replace(path, &render(families, Form::Prometheus))?;
+            replace(path, &render(seen.families.clone(), Form::Prometheus))?;
         }
-        Ok(errors)
+        Ok(seen)
     };
-    let errors = write()?;
+    let seen = write()?;
     if let Some(signal) = caught() {
         return Ok(128 + signal);
     }
@@ -164,9 +247,9 @@ fn write_file(path: &Path, args: &Args, source: &Source, out: &Output) -> Result
     if path.extension().is_none_or(|e| e != "prom") {
         out.next("node_exporter reads only files that end in .prom");
     }
-    let (Some(signals), Some(interval)) = (&signals, args.interval) else {
-        return Ok(missing(&errors, out));
-    };
+    let status = seen.judge(out);
+    let (Some(signals), Some(interval)) = (&signals, args.interval) else { return Ok(status) };
+    let said = Mutex::new(seen.errors.iter().map(ToString::to_string).collect());
     let mut due = Instant::now();
     loop {
         // A late file is not made up for by writing faster.
@@ -175,7 +258,10 @@ fn write_file(path: &Path, args: &Args, source: &Source, out: &Output) -> Result
         if status != 0 {
             return Ok(status);
         }
-        write()?;
+        let seen = write()?;
+        if signals.caught().is_none() {
+            say_what_is_new(&said, &seen.errors);
+        }
     }
 }
 

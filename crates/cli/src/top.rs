@@ -52,7 +52,7 @@ pub struct Args {
     /// Short names or paths; without any, all spaces below FOREBAY_DIR (not those opened by a path).
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Seconds between samples [default: 1, with --nodes 5].
+    /// Seconds between samples [default: 1; with --nodes: 5].
     #[arg(long, short, value_name = "S", value_parser = spaces::seconds)]
     interval: Option<Duration>,
     /// Print one table and end.
@@ -72,8 +72,9 @@ impl Args {
     }
 
     /// The nodes on which it runs as it does without --nodes; none for the live view, which is drawn here.
-    pub(crate) fn on_nodes(&self, out: &Output) -> Option<&OnNodes> {
-        (self.on.is_asked() && !self.is_live(out)).then_some(&self.on)
+    pub(crate) fn on_nodes(&self, out: &Output) -> Option<OnNodes> {
+        let is_asked = self.on.is_asked() && !self.is_live(out);
+        is_asked.then(|| self.on.longer_by(self.interval.unwrap_or_default()))
     }
 
     fn is_live(&self, out: &Output) -> bool {
@@ -137,16 +138,21 @@ impl Source {
     }
 
     /// A look that was asked for and has come.
-    fn arrived(&mut self) -> Option<Result<Look>> {
+    ///
+    /// # Errors
+    /// None can come any more.
+    fn arrived(&mut self) -> Result<Option<Result<Look>>> {
         match self {
-            Source::Here => None,
+            Source::Here => Ok(None),
             Source::Nodes(looks) => looks.come(),
         }
     }
 }
 
-fn live(args: &Args, mut source: Source, interval: Duration, out: &Output) -> Result<i32> {
+fn live(args: &Args, source: Source, interval: Duration, out: &Output) -> Result<i32> {
     let signals = Signals::catch()?;
+    // It ends before signals end this process again: it has started others.
+    let mut source = source;
     let first = match &source {
         Source::Here => Look::take(&args.names, None)?,
         Source::Nodes(looks) => looks.first(),
@@ -201,8 +207,10 @@ fn next(view: &mut View, source: &mut Source, signals: &Signals, due: Option<Ins
         if let Some(signal) = signals.caught() {
             return Ok(Next::Signal(signal));
         }
-        if let Some(look) = source.arrived() {
-            return Ok(Next::Arrived(look));
+        if !view.paused {
+            if let Some(look) = source.arrived()? {
+                return Ok(Next::Arrived(look));
+            }
         }
         let left = due.filter(|_| !view.paused).map(|due| due.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {

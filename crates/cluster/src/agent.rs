@@ -12,9 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_config::allocation;
-use forebay_space::{
-    status_file, AgentStatus, Error, Kind, MirrorStatus, NodeAgent, Result, ServedStatus, Wanted,
-};
+use forebay_space::{AgentStatus, Error, Kind, MirrorStatus, NodeAgent, Result, ServedStatus, Wanted};
 use forebay_tier::process;
 
 use crate::authority::{files_of_node, identity};
@@ -26,7 +24,7 @@ use crate::links::Measuring;
 use crate::message::{Claim, Request, PROTOCOL};
 use crate::mirror::{identities, Mirror};
 use crate::owner::{Owner, Reply};
-use crate::rendezvous::{card_file, links_file, Absence, Card, Job, Rendezvous};
+use crate::rendezvous::{card_file, links_file, status_file, Absence, Card, Job, Rendezvous};
 use crate::serve::Listener;
 
 /// The agent looks so often what is wanted.
@@ -399,6 +397,7 @@ impl Agent {
         };
         let text =
             serde_json::to_vec_pretty(&status).map_err(|e| Error::new(Kind::Internal, e.to_string()))?;
+        self.folder.note_status(&text);
         self.at.write(&status_file(&self.options.node), &text)
     }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use forebay_config::{allocation, environment, parse_bytes, parse_seconds, Template};
-use forebay_space::{status_file, AgentStatus, Error, Kind, Result};
+use forebay_space::{AgentStatus, Error, Kind, Result};
 use forebay_tier::process;
 use rustix::process::{getppid, kill_process, set_parent_process_death_signal, setsid, Pid, Signal};
 
@@ -24,7 +24,7 @@ use crate::agent::{Agent, AgentOptions};
 use crate::endpoint::Listen;
 use crate::launch::{self, KEPT};
 use crate::links;
-use crate::rendezvous::{log_file, Card, Job, Rendezvous};
+use crate::rendezvous::{log_file, status_file, Card, Job, Rendezvous};
 
 /// A program that waits looks so often.
 const POLL: Duration = Duration::from_millis(20);

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use forebay_space::{check_short, destroy, glance, make_root, Error, Kind, Result, Wanted};
 use forebay_space::{
-    try_lock, NodeAgent, AGENT_FILE, AGENT_FOLDER, INCOMPLETE_FOLDER, MIRRORS_FOLDER, REFUSED_FOLDER,
-    RENEWED_EVERY, WANTED_FOLDER,
+    try_lock, NodeAgent, AGENT_FILE, AGENT_FOLDER, AGENT_STATUS_FILE, INCOMPLETE_FOLDER, MIRRORS_FOLDER,
+    REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER,
 };
 
 use crate::message::CLAIMS_MAX;
@@ -80,7 +80,9 @@ impl AgentFolder {
                 _ => {}
             }
         }
-        let _ = fs::remove_file(self.path.join(AGENT_FILE));
+        for name in [AGENT_FILE, AGENT_STATUS_FILE] {
+            let _ = fs::remove_file(self.path.join(name));
+        }
         for folder in [WANTED_FOLDER, REFUSED_FOLDER, INCOMPLETE_FOLDER, MIRRORS_FOLDER] {
             let _ = fs::remove_dir_all(self.path.join(folder));
         }
@@ -125,6 +127,12 @@ impl AgentFolder {
         // `forebay doctor` alone looks at it.
         let file = OpenOptions::new().write(true).open(self.path.join(AGENT_FILE));
         let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
+    }
+
+    /// Notes what the agent does, for programs of this node: the folder of the job may be on a slow file system.
+    pub fn note_status(&self, text: &[u8]) {
+        let new = self.path.join(".status.new");
+        drop(fs::write(&new, text).and_then(|()| fs::rename(&new, self.path.join(AGENT_STATUS_FILE))));
     }
 
     /// Notes which space of this node is a mirror; None: it is there no more.

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use forebay_config::allocation;
-use forebay_space::{status_file, Error, Kind, Result};
+use forebay_space::{Error, Kind, Result};
 use forebay_tier::{own_directory, process};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
@@ -544,6 +544,11 @@ impl Absence {
 /// File of a node's card.
 pub fn card_file(node: &str) -> String {
     format!("{node}.json")
+}
+
+/// File of a node's status.
+pub fn status_file(node: &str) -> String {
+    format!("{node}.status")
 }
 
 /// File of what a node's agent says.

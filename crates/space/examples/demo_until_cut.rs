@@ -9,9 +9,10 @@
 //! last version that an earlier run said, or `none`.
 //!
 //! `look` prints `back FIRST..LAST` or `back none`, or `wrong` and what, with status 1. `follow` prints `version N` for
-//! each version from FROM on that is complete: from then on no loss of power may take it. It ends when it is killed.
+//! each version from FROM on that is complete: from then on no loss of power may take it. It ends when it is killed, or
+//! with `wrong` and who waits for whom when no version has become complete for long.
 
-use forebay_space::{Error, Kind, OpenOptions, Reader, Result};
+use forebay_space::{inspect, Error, Kind, MemberInfo, OpenOptions, Reader, Result};
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt;
@@ -23,6 +24,8 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(20);
 /// How long the demo may take to make its channel, on an emulated processor.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long it may take to complete a version, which takes a fraction of a second; shorter than the limit of a boot.
+const STEP_MAX: Duration = Duration::from_secs(200);
 
 fn open(path: &str) -> Result<Reader> {
     let options =
@@ -80,15 +83,33 @@ fn follow(path: &str, mut next: u64) -> Result<()> {
             opened => break opened?,
         }
     };
+    let mut late = Instant::now() + STEP_MAX;
     loop {
         let complete = reader.latest()?.map_or(0, |version| version + 1);
         while next < complete {
             println!("version {next}");
             next += 1;
+            late = Instant::now() + STEP_MAX;
+        }
+        if Instant::now() > late {
+            return Err(stuck(path, next)?);
         }
         std::io::stdout().flush().map_err(|e| Error::io("cannot say what is complete", e))?;
         std::thread::sleep(LOOK);
     }
+}
+
+/// What holds the demo up, in one line.
+fn stuck(path: &str, next: u64) -> Result<Error> {
+    let info = inspect(path)?;
+    let member = |m: &MemberInfo| {
+        let MemberInfo { role, component, rank, alive, version, waiting_for, .. } = m;
+        format!("{role} {rank} of {component}, alive {alive}, at {version}, waits for {waiting_for:?}")
+    };
+    let members: Vec<String> = info.members.iter().map(member).collect();
+    let (state, oldest, complete) = (info.state, info.versions_oldest, info.versions_complete);
+    let what = format!("version {next} is not complete after {} s", STEP_MAX.as_secs());
+    Ok(Error::new(Kind::TimedOut, format!("{what}: {state}, {oldest}..{complete}; {}", members.join("; "))))
 }
 
 fn main() -> ExitCode {

@@ -69,9 +69,11 @@ pub use lane::view::View;
 pub use open::existing::mechanism_of;
 #[doc(hidden)]
 pub use part::{part_name, without_part, Part};
-pub use place::agent::{find_agent, AgentStatus, FoundAgent, MirrorStatus, NodeAgent, ServedStatus};
+pub use place::agent::{
+    agent_status, find_agent, AgentStatus, FoundAgent, MirrorStatus, NodeAgent, ServedStatus,
+};
 #[doc(hidden)]
-pub use place::agent::{status_file, try_lock, AGENT_FILE, AGENT_FOLDER, MIRRORS_FOLDER};
+pub use place::agent::{try_lock, AGENT_FILE, AGENT_FOLDER, AGENT_STATUS_FILE, MIRRORS_FOLDER};
 #[doc(hidden)]
 pub use place::demand::{Wanted, INCOMPLETE_FOLDER, REFUSED_FOLDER, RENEWED_EVERY, WANTED_FOLDER};
 pub use place::name::{check_short, make_root, root, root_path};

@@ -3,7 +3,7 @@
 //! Guarantees: looks without joining; what went away meanwhile is no error. A node that does not answer is in the list
 //! with its error. Not here: what two looks together tell (`top`), what Prometheus is told (`metrics`).
 
-use forebay_space::{find_agent, AgentStatus, Kind, Result, SpaceInfo};
+use forebay_space::{agent_status, AgentStatus, Kind, Result, SpaceInfo};
 use forebay_tier::{clock, Error};
 use serde::Deserialize;
 
@@ -54,7 +54,7 @@ impl NodeLook {
             }
         }
         let root = forebay_space::root()?;
-        let agent = find_agent(&root).filter(|found| found.lives).and_then(|found| found.agent?.status());
+        let agent = agent_status(&root);
         Ok(NodeLook { root: root.display().to_string(), unix_ns: clock::realtime_ns(), gone, agent, spaces })
     }
 }
@@ -85,13 +85,26 @@ impl Looks {
     /// Those of [`Asking::documents`].
     pub fn take(&self, is_over: &dyn Fn() -> bool) -> Result<Vec<Result<NodeLook>>> {
         let read = |(node, document): (&String, Result<serde_json::Value>)| {
-            serde_json::from_value(document?).map_err(|e| {
-                Error::new(Kind::PeerMissing, format!("the answer of a node cannot be read: {e}"))
-                    .with("node", node)
-                    .hint("forebay of the same version must be installed on all nodes")
-            })
+            serde_json::from_value(document?).map_err(|e| unread(node, &e.to_string()))
         };
         let documents = self.0.documents(is_over)?;
         Ok(self.nodes().iter().zip(documents).map(read).collect())
     }
+}
+
+/// The error of a node whose answer is not what this version prints.
+pub(super) fn unread(node: &str, why: &str) -> Error {
+    Error::new(Kind::PeerMissing, format!("the answer of a node cannot be read: {why}"))
+        .with("node", node)
+        .hint("forebay of the same version must be installed on all nodes")
+}
+
+/// The names that no node has that has answered; none where no node has.
+pub fn gone_everywhere<'a>(looks: impl Iterator<Item = &'a NodeLook>) -> Vec<String> {
+    let common =
+        |all: Vec<String>, gone: &[String]| all.into_iter().filter(|name| gone.contains(name)).collect();
+    looks
+        .map(|look| &look.gone)
+        .fold(None, |all: Option<Vec<String>>, gone| Some(all.map_or(gone.clone(), |all| common(all, gone))))
+        .unwrap_or_default()
 }

@@ -20,11 +20,12 @@ use forebay_flow::nodes::{names, pass_on, template, variables};
 use forebay_flow::place::Nodes;
 use forebay_flow::Signals;
 use forebay_tier::{Error, Kind, Result};
-use rustix::process::{kill_process_group, Pid, Signal};
+use rustix::process::{kill_process_group, waitid, Pid, Signal, WaitId, WaitIdOptions};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::again::self_command;
+use super::looks::unread;
 use super::output::{error_body, schema, ErrorBody, Output, Tone};
 use super::spaces;
 
@@ -34,12 +35,14 @@ const AT_ONCE: usize = 32;
 const OUTPUT_MAX: usize = 64 << 20;
 /// What a program that has ended may still have in its pipes comes within this.
 const LAST_OUTPUT: Duration = Duration::from_secs(5);
+/// The same of its standard error, which a process in the background, as of ssh, may keep open.
+const LAST_ERRORS: Duration = Duration::from_secs(1);
 /// A launcher ends what it has started on the node within this.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Nodes on which a verb runs.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "Several nodes")]
 pub struct OnNodes {
     /// Run on each of these nodes: n0,n1 or n[0-3]; without LIST, on the nodes of the Slurm or PBS job.
@@ -73,6 +76,11 @@ impl OnNodes {
     /// Whether nodes are named; else the verb runs here.
     pub fn is_asked(&self) -> bool {
         self.nodes.is_some()
+    }
+
+    /// The same where each node needs some time before it answers.
+    pub fn longer_by(&self, time: Duration) -> OnNodes {
+        OnNodes { node_timeout: self.node_timeout.saturating_add(time), ..self.clone() }
     }
 
     /// Runs the verb of the command line `args`, which begin with the program's name, on all nodes. The result is the
@@ -121,7 +129,7 @@ impl OnNodes {
     }
 }
 
-/// What becomes of the standard error of the commands of nodes.
+/// How the standard error of the commands of nodes is handled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Said {
     /// It goes to that of this command, line by line, behind the node's name.
@@ -147,14 +155,14 @@ impl Asking {
     /// answered or was given up, or `is_over`.
     ///
     /// # Errors
-    /// [`Kind::Usage`]: the way to a node is none. What a node fails with is in its place of the list.
+    /// [`Kind::Usage`]: there is no command to reach a node. What a node fails with is in its place of the list.
     pub fn documents(&self, is_over: &dyn Fn() -> bool) -> Result<Vec<Result<Value>>> {
         let answers = self.answers(Said::Kept, is_over)?;
         let read = |(node, answer): (&String, Result<Answer>)| {
             let (exit, document) = read(node, answer)?;
             match exit {
                 0 => Ok(document),
-                _ => Err(failed_there(&document).with("node", node)),
+                _ => Err(failed_there(node, &document)),
             }
         };
         Ok(self.nodes.iter().zip(answers).map(read).collect())
@@ -174,23 +182,31 @@ impl Asking {
         std::thread::scope(|scope| {
             for _ in 0..nodes.len().min(AT_ONCE) {
                 let (to_answers, next, is_over) = (to_answers.clone(), &next, &is_over);
-                scope.spawn(move || {
+                let work = move || {
                     while let Some((at, command)) = next().filter(|_| !is_over.load(Relaxed)) {
                         let answer = ask(&nodes[at], command, said, *timeout, is_over);
                         let _ = to_answers.send((at, answer));
                     }
-                });
+                };
+                // Where there can be no more threads those that there are do the work.
+                if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                    break;
+                }
             }
             drop(to_answers);
             loop {
                 match come.recv_timeout(LOOK_EVERY) {
                     Ok((at, answer)) => answers[at] = Some(answer),
-                    Err(RecvTimeoutError::Timeout) => is_over.store(caught(), Relaxed),
+                    Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
+                is_over.store(caught(), Relaxed);
             }
         });
-        let lost = || Err(Error::new(Kind::Internal, "a thread that asks nodes has ended"));
+        let lost = || {
+            Err(Error::new(Kind::NotPossibleHere, "a node was not asked: there can be no more threads")
+                .hint("check the limits of processes and memory (ulimit -u, ulimit -v)"))
+        };
         Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect())
     }
 }
@@ -240,20 +256,32 @@ fn ask(
     })?;
     let (stdout, stderr) =
         (child.stdout.take().expect("it is piped"), child.stderr.take().expect("it is piped"));
-    let output = std::thread::spawn(move || {
+    let read_output = move || {
         let mut all = Vec::new();
         stdout.take(OUTPUT_MAX as u64 + 1).read_to_end(&mut all).map(|_| all)
-    });
+    };
     let lines: Arc<Mutex<VecDeque<String>>> = Arc::default();
     let (name, kept) = (node.to_owned(), lines.clone());
-    let errors = std::thread::spawn(move || {
+    let read_errors = move || {
         let heading = (said == Said::AtOnce).then_some(&*name);
         pass_on(BufReader::new(stderr), heading, &kept);
-    });
+    };
+    let output = std::thread::Builder::new().spawn(read_output);
+    let errors = output.and_then(|output| Ok((output, std::thread::Builder::new().spawn(read_errors)?)));
+    let (output, errors) = match errors {
+        Ok(threads) => threads,
+        Err(e) => {
+            let _ = wait(&mut child, Duration::ZERO, is_over);
+            return Err(Error::io("starting a thread that reads what a node prints", e).with("node", node));
+        }
+    };
     let ended = wait(&mut child, timeout, is_over).map_err(|e| e.with("node", node))?;
-    let until = Instant::now() + LAST_OUTPUT;
-    while !(output.is_finished() && errors.is_finished()) && Instant::now() < until && !is_over.load(Relaxed)
-    {
+    let since = Instant::now();
+    while since.elapsed() < LAST_OUTPUT && !is_over.load(Relaxed) {
+        let has_answer = output.is_finished() && (errors.is_finished() || since.elapsed() > LAST_ERRORS);
+        if has_answer {
+            break;
+        }
         std::thread::sleep(LOOK_EVERY);
     }
     let output = if output.is_finished() { output.join().ok().and_then(std::io::Result::ok) } else { None };
@@ -281,16 +309,26 @@ fn wait(child: &mut Child, timeout: Duration, is_over: &AtomicBool) -> Result<Ex
     if let Some(status) = ended_within(child, timeout, is_over).map_err(failed)? {
         return Ok(status);
     }
-    // A launcher ends what it has started on the node when it is asked to. One that cannot be killed is left.
-    for signal in [Signal::TERM, Signal::KILL] {
-        let _ = kill_process_group(Pid::from_child(child), signal);
-        if matches!(ended_within(child, END_TIMEOUT, &AtomicBool::new(false)), Ok(Some(_))) {
-            break;
-        }
+    // A launcher ends what it has started on the node when it is asked to. Until it has been waited for its number is
+    // that of its group and of no other.
+    let group = Pid::from_child(child);
+    let _ = kill_process_group(group, Signal::TERM);
+    let deadline = Instant::now() + END_TIMEOUT;
+    while !has_ended(group) && Instant::now() < deadline {
+        std::thread::sleep(LOOK_EVERY);
     }
+    let _ = kill_process_group(group, Signal::KILL);
+    // One that cannot be killed is left.
+    let _ = ended_within(child, END_TIMEOUT, &AtomicBool::new(false));
     Err(Error::new(Kind::TimedOut, "timeout while waiting for a node")
         .with("waited_s", format!("{:.1}", timeout.as_secs_f64()))
         .hint("--node-timeout sets the maximum time to wait"))
+}
+
+/// Whether a child has ended; it is not waited for.
+fn has_ended(child: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::Pid(child), options), Ok(None))
 }
 
 fn ended_within(
@@ -351,11 +389,12 @@ fn read(node: &str, answer: Result<Answer>) -> Result<(i32, Value)> {
     document_of(&output).map(|document| (exit, document)).ok_or(unread.hint("check --launch"))
 }
 
-/// The error that a node has printed as a document.
-fn failed_there(document: &Value) -> Error {
+/// The error that a node has printed as a document. A command line that it does not know is that of another version.
+fn failed_there(node: &str, document: &Value) -> Error {
     let text = |field: &str| document[field].as_str().unwrap_or_default();
-    let kind = Kind::ALL.iter().find(|kind| kind.name() == text("kind")).copied().unwrap_or(Kind::Internal);
-    let error = Error::new(kind, text("message"));
+    let kind = Kind::ALL.iter().find(|kind| kind.name() == text("kind") && **kind != Kind::Usage);
+    let Some(kind) = kind else { return unread(node, text("message")) };
+    let error = Error::new(*kind, text("message")).with("node", node);
     match text("hint") {
         "" => error,
         hint => error.hint(hint),

@@ -116,6 +116,8 @@ fn answer(mut stream: TcpStream, source: &Source) {
         Ok(None) => return,
         Err(answer) => (answer, false),
     };
+    // Looking may have taken its time, which is not the client's.
+    let deadline = Instant::now() + TIME_MAX;
     if send(&mut stream, &answer.bytes(without_body), deadline).is_ok() {
         linger(&mut stream);
     }

@@ -40,7 +40,7 @@ pub fn style(tone: Tone, colour: bool) -> Style {
 /// Draws everything.
 pub fn draw(frame: &mut Frame, view: &mut View) {
     let area = frame.area();
-    let rows = view.look.spaces.len() as u16 + 1;
+    let rows = u16::try_from(view.look.spaces.len()).unwrap_or(u16::MAX).saturating_add(1);
     let table_height = rows.clamp(2, (area.height / 3).max(TABLE_ROWS_MIN));
     let parts = [
         Constraint::Length(1),
@@ -143,6 +143,10 @@ fn key_line(view: &View, width: u16) -> Line<'static> {
 fn empty(view: &View) -> Paragraph<'static> {
     let nothing = match (&view.look.nodes, view.names.is_empty()) {
         (Some(asked), _) if asked.is_first => "Waiting for the answers of the nodes.".to_string(),
+        (Some(asked), _) if asked.failed.len() == asked.count => return unanswered(asked, view.colour),
+        (Some(asked), true) if !asked.failed.is_empty() => {
+            "No spaces on the nodes that answered.".to_string()
+        }
         (Some(_), true) => "No spaces on these nodes.".to_string(),
         (None, true) => format!("No spaces in {}.", view.look.root),
         (_, false) => format!("Not there: {}.", view.names.join(", ")),
@@ -163,6 +167,19 @@ fn empty(view: &View) -> Paragraph<'static> {
         Line::raw("A program that opens a space shows up here by itself."),
     ])
     .wrap(Wrap { trim: false })
+}
+
+/// Why no node has answered.
+fn unanswered(asked: &Asked, colour: bool) -> Paragraph<'static> {
+    let mut lines = vec![
+        Line::raw(""),
+        Line::styled("No node has answered.", style(Tone::Strong, colour)),
+        Line::raw(""),
+    ];
+    for (node, why) in &asked.failed {
+        lines.extend(format!("{node}: {why}").lines().map(|line| Line::raw(format!("  {line}"))));
+    }
+    Paragraph::new(lines).wrap(Wrap { trim: false })
 }
 
 /// A column: heading, width, alignment, and what stands in it.
@@ -318,7 +335,7 @@ fn space_details(frame: &mut Frame, view: &mut View, area: Rect) {
         .title(Line::styled(about, style(Tone::Quiet, colour)).right_aligned());
     let inner = block.inner(area);
     let lines = details::lines(seen, usize::from(inner.width), colour);
-    let hidden = (lines.len() as u16).saturating_sub(inner.height);
+    let hidden = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_sub(inner.height);
     view.scroll = view.scroll.min(hidden);
     let below = hidden - view.scroll;
     let block = match below {

@@ -9,7 +9,7 @@ use forebay_space::{format_bytes, AgentStatus, MemberInfo, MirrorStatus, Result,
 use forebay_tier::clock;
 use serde::Serialize;
 
-use crate::command::looks::NodeLook;
+use crate::command::looks::{gone_everywhere, NodeLook};
 
 /// Waits below it are how coupled programs take turns; longer ones are worth a look.
 pub const LONG_WAIT_NS: u64 = 1_000_000_000;
@@ -127,12 +127,12 @@ impl Look {
         known: &mut BTreeMap<String, Look>,
     ) -> Look {
         let (mut spaces, mut asked) = (Vec::new(), Asked { count: nodes.len(), ..Asked::default() });
-        let mut gone: Option<Vec<String>> = None;
+        let gone = gone_everywhere(seen.iter().flatten());
         for (node, seen) in nodes.iter().zip(seen) {
             let seen = match seen {
                 Ok(seen) => seen,
                 Err(e) => {
-                    asked.failed.push((node.clone(), e.message().to_string()));
+                    asked.failed.push((node.clone(), e.to_string()));
                     continue;
                 }
             };
@@ -141,13 +141,8 @@ impl Look {
             let look = Look::of_node(seen, known.get(node), at_ns);
             let on_node = look.spaces.iter().map(|seen| Seen { node: Some(node.clone()), ..seen.clone() });
             spaces.extend(on_node);
-            gone = Some(match gone {
-                None => look.gone.clone(),
-                Some(all) => all.into_iter().filter(|name| look.gone.contains(name)).collect(),
-            });
             known.insert(node.clone(), look);
         }
-        let gone = gone.unwrap_or_default();
         Look { unix_ns: clock::realtime_ns(), gone, nodes: Some(asked), spaces, ..Look::default() }
     }
 

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::mpsc::{channel, Receiver, Sender, TryRecvError};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use forebay_tier::{Error, Result};
+use forebay_tier::{Error, Kind, Result};
 
 use super::look::{Asked, Look};
 use crate::command::looks::Looks;
@@ -63,10 +63,20 @@ impl NodeLooks {
     }
 
     /// The look that was asked for, once it is there.
-    pub fn come(&mut self) -> Option<Result<Look>> {
-        let look = self.answers.try_recv().ok()?;
-        self.is_asked = false;
-        Some(look)
+    ///
+    /// # Errors
+    /// [`Kind::Internal`]: the thread has ended.
+    pub fn come(&mut self) -> Result<Option<Result<Look>>> {
+        match self.answers.try_recv() {
+            Ok(look) => {
+                self.is_asked = false;
+                Ok(Some(look))
+            }
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => {
+                Err(Error::new(Kind::Internal, "the thread that asks nodes has ended"))
+            }
+        }
     }
 }
 

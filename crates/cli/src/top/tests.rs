@@ -363,7 +363,6 @@ mod on_a_terminal {
 
     use std::fs::File;
     use std::io::{Read, Write};
-    use std::path::Path;
     use std::process::{Child, Command};
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     use std::sync::{Arc, Mutex};
@@ -379,6 +378,9 @@ mod on_a_terminal {
 
     const ENTER: &str = "\x1b[?1049h";
     const LEAVE: &str = "\x1b[?1049l";
+
+    /// A launcher that does not end when it is asked to, nor does what it has started.
+    const STUBBORN: &str = "trap '' TERM; sleep 1000 & echo $! $$ > \"$0.pid\"; wait; sleep 1000\n";
 
     /// The program: `forebay top`, or one that panics while it has the terminal.
     #[test]
@@ -428,7 +430,7 @@ mod on_a_terminal {
             command.args(["--exact", name, "--ignored", "--nocapture"]).env("TEST_TOP", what);
             command.env("FOREBAY_DIR", root.path()).env("TERM", "xterm").env("NO_COLOR", no_colour);
             let script = root.path().join("hangs.sh");
-            std::fs::write(&script, "echo $$ > \"$0.pid\"\nexec sleep 1000\n").unwrap();
+            std::fs::write(&script, STUBBORN).unwrap();
             command.env("TEST_LAUNCH", format!("sh {} {{node}}", script.display()));
             let own = || terminal.try_clone().unwrap();
             command.stdin(own()).stdout(own()).stderr(own());
@@ -496,20 +498,51 @@ mod on_a_terminal {
         }
     }
 
-    #[test]
-    fn keys_are_heard_while_a_node_does_not_answer_and_its_launcher_is_ended() {
+    /// A view of a node that does not answer, and the processes of its launcher.
+    fn unanswered() -> (Session, Vec<String>) {
         let mut session = Session::start("nodes", "1");
         session.wait_for("Waiting for the answers of the nodes.");
         let file = session.root.path().join("hangs.sh.pid");
-        let pid = loop {
-            match std::fs::read_to_string(&file).unwrap_or_default().trim() {
-                "" => std::thread::sleep(Duration::from_millis(10)),
-                pid => break pid.to_string(),
+        loop {
+            let pids: Vec<String> = match std::fs::read_to_string(&file) {
+                Ok(text) => text.split_whitespace().map(str::to_owned).collect(),
+                Err(_) => Vec::new(),
+            };
+            if pids.len() == 2 {
+                return (session, pids);
             }
-        };
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn have_ended(pids: &[String]) {
+        for pid in pids {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            assert!(
+                stat.is_empty() || stat.contains(") Z "),
+                "what was started for the node goes on: {stat}"
+            );
+        }
+    }
+
+    #[test]
+    fn keys_are_heard_while_a_node_does_not_answer_and_its_launcher_is_ended() {
+        let (mut session, pids) = unanswered();
         session.keyboard.write_all(b"q").unwrap();
         session.ends(0);
-        assert!(!Path::new("/proc").join(pid).exists(), "what was started for the node goes on");
+        have_ended(&pids);
+    }
+
+    #[test]
+    fn a_second_signal_leaves_no_launcher_behind() {
+        let (session, pids) = unanswered();
+        let pid = Pid::from_child(&session.child);
+        kill_process(pid, Signal::TERM).unwrap();
+        // While it ends what it has started, for which that has a second.
+        std::thread::sleep(Duration::from_millis(400));
+        kill_process(pid, Signal::TERM).unwrap();
+        session.ends(143);
+        have_ended(&pids);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Verbs with `--nodes`: two directories of spaces of this host act as nodes.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{kill_process, Pid, Signal};
@@ -246,4 +248,72 @@ fn metrics_tell_which_node_does_not_answer() {
     let to_file = ["metrics", "--textfile", "/no/such/folder/forebay.prom"];
     bench.call(&words(&to_file, &launch(&bench))).wants(70).complains("/no/such/folder/forebay.prom");
     bench.call(&words(&["metrics", "./heat"], &launch(&bench))).wants(2).complains("relative path");
+}
+
+#[test]
+fn a_name_that_no_node_has_is_an_error_and_one_that_some_have_is_not() {
+    let bench = bench();
+    let outcome = bench.call(&words(&["metrics", "wnid"], &launch(&bench)));
+    outcome.wants(7).says("forebay_node_up").complains("space wnid does not exist on any node");
+    bench.call(&words(&["metrics", "heat", "wind"], &launch(&bench))).wants(0);
+    // The time between two samples is not that of a node that does not answer.
+    let slow = ["top", "--once", "--interval", "1.5", "--node-timeout", "1"];
+    let silent = launch_but(&bench, "exec sleep 1000");
+    bench.call(&words(&slow, &silent)).wants(7).complains("waited_s=2.5");
+}
+
+/// A launcher that is asked to end and does not want to, and a process that it has started.
+const STUBBORN: &str =
+    "trap '' TERM; echo $$ >> \"$0.pids\"; sleep 1000 & echo $! >> \"$0.pids\"; wait; sleep 1000";
+
+/// Processes of [`STUBBORN`] that are there.
+fn stubborn(bench: &Bench) -> Vec<String> {
+    let pids = std::fs::read_to_string(bench.file("on.sh.pids")).unwrap_or_default();
+    let is_there = |pid: &&str| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // One that was not waited for yet has ended.
+        !stat.is_empty() && !stat.contains(") Z ")
+    };
+    pids.lines().filter(is_there).map(str::to_owned).collect()
+}
+
+/// A server of metrics of both nodes, and a client that has asked it.
+fn scraped(bench: &Bench, launch: &str) -> (Child, TcpStream) {
+    let listen = ["metrics", "--listen", "127.0.0.1:0"];
+    let mut command = bench.command(&words(&listen, launch));
+    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().trim_start_matches("http://").trim_end_matches("/metrics");
+    let mut client = TcpStream::connect(address).unwrap();
+    client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    (server, client)
+}
+
+#[test]
+fn what_was_started_for_a_scrape_ends_with_the_server() {
+    let bench = bench();
+    let launch = launch_but(&bench, STUBBORN);
+    let (mut server, _client) = scraped(&bench, &launch);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while stubborn(&bench).len() < 2 {
+        assert!(Instant::now() < deadline, "no node was asked");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(143));
+    assert_eq!(stubborn(&bench), Vec::<String>::new(), "they go on");
+}
+
+#[test]
+fn a_node_that_answers_late_is_scraped_whole() {
+    let bench = bench();
+    // Longer than a client may take for its request.
+    let launch = launch_but(&bench, "sleep 6; exit 255");
+    let (mut server, mut client) = scraped(&bench, &launch);
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200") && text.contains("forebay_node_up{node=\"n1\"} 0"), "{text}");
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(143));
 }

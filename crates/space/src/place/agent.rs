@@ -23,6 +23,8 @@ pub const AGENT_FOLDER: &str = ".agent";
 pub const AGENT_LOCK_FILE: &str = "lock";
 /// In it: which agent it is ([`NodeAgent`]); the file's time is that of the agent's last use.
 pub const AGENT_FILE: &str = "agent.json";
+/// In it: what the agent does ([`AgentStatus`]).
+pub const AGENT_STATUS_FILE: &str = "status.json";
 /// In it: files named as the spaces of this node that are mirrors, with their identities.
 pub const MIRRORS_FOLDER: &str = "mirrors";
 
@@ -42,23 +44,14 @@ pub struct NodeAgent {
     pub rendezvous: PathBuf,
 }
 
-impl NodeAgent {
-    /// What it said last of itself; None: nothing that can be read.
-    pub fn status(&self) -> Option<AgentStatus> {
-        let path = self.rendezvous.join(status_file(&self.node));
-        // Opening anything else may wait.
-        if !fs::metadata(&path).is_ok_and(|meta| meta.is_file()) {
-            return None;
-        }
-        let mut text = Vec::new();
-        File::open(&path).ok()?.take(STATUS_BYTES_MAX).read_to_end(&mut text).ok()?;
-        serde_json::from_slice(&text).ok()
-    }
-}
-
-/// In the folder of a job: the file in which the agent of a node says every second what it does ([`AgentStatus`]).
-pub fn status_file(node: &str) -> String {
-    format!("{node}.status")
+/// What the agent of the spaces below `root` said last of itself, as long as it lives; None if that cannot be read.
+pub fn agent_status(root: &Path) -> Option<AgentStatus> {
+    let agent = find_agent(root).filter(|found| found.lives)?.agent?;
+    let mut text = Vec::new();
+    let file = File::open(root.join(AGENT_FOLDER).join(AGENT_STATUS_FILE)).ok()?;
+    file.take(STATUS_BYTES_MAX).read_to_end(&mut text).ok()?;
+    // Another one may have left it.
+    serde_json::from_slice(&text).ok().filter(|status: &AgentStatus| status.pid == agent.pid)
 }
 
 /// What an agent says of itself every second.
@@ -180,17 +173,19 @@ mod tests {
             NodeAgent { job: "j".into(), node: "n".into(), pid: 7, rendezvous: PathBuf::from("/scratch/j") };
         fs::write(folder.join(AGENT_FILE), serde_json::to_vec(&said).unwrap()).unwrap();
         assert_eq!(found(), Some((true, Some(said.clone()))));
-        assert!(said.status().is_none(), "there is no such folder");
+        assert!(agent_status(root.path()).is_none());
         drop(lock);
         assert_eq!(found(), Some((false, Some(said))));
     }
 
     #[test]
-    fn a_status_is_read_as_it_was_written_or_not_at_all() {
-        let job = tempfile::tempdir().unwrap();
-        let path = job.path().join(status_file("n0"));
-        let agent =
-            NodeAgent { job: "j".into(), node: "n0".into(), pid: 7, rendezvous: job.path().to_path_buf() };
+    fn a_status_is_that_of_the_agent_that_lives() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join(AGENT_FOLDER);
+        fs::create_dir(&folder).unwrap();
+        let lock = try_lock(&folder).unwrap().unwrap();
+        let agent = NodeAgent { job: "j".into(), node: "n0".into(), pid: 7, rendezvous: "/scratch/j".into() };
+        fs::write(folder.join(AGENT_FILE), serde_json::to_vec(&agent).unwrap()).unwrap();
         let mirror = MirrorStatus {
             space: "heat".into(),
             from: "n1, n2".into(),
@@ -208,16 +203,21 @@ mod tests {
             served: vec![ServedStatus { space: "out".into(), to: "n1".into() }],
             bytes_sent: 5,
         };
-        fs::write(&path, serde_json::to_vec_pretty(&status).unwrap()).unwrap();
-        let read = agent.status().unwrap();
+        let path = folder.join(AGENT_STATUS_FILE);
+        let write =
+            |status: &AgentStatus| fs::write(&path, serde_json::to_vec_pretty(status).unwrap()).unwrap();
+        write(&status);
+        let read = agent_status(root.path()).unwrap();
         assert_eq!((read.mirrors, read.bytes_sent, read.missing), (vec![mirror], 5, vec!["n3".to_string()]));
+        write(&AgentStatus { pid: 8, ..status.clone() });
+        assert!(agent_status(root.path()).is_none(), "it is that of another agent");
         for wrong in ["", "{}", "[1]", "{\"node\": 7}"] {
             fs::write(&path, wrong).unwrap();
-            assert!(agent.status().is_none(), "{wrong}");
+            assert!(agent_status(root.path()).is_none(), "{wrong}");
         }
-        fs::remove_file(&path).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        assert!(agent.status().is_none());
+        write(&status);
+        drop(lock);
+        assert!(agent_status(root.path()).is_none(), "it lives no more");
     }
 
     #[test]
