@@ -132,8 +132,7 @@ impl Seen {
     }
 }
 
-/// One look at a time for several clients: who comes while one is under way waits for the next one, with all others that
-/// do.
+/// One look at a time for several clients: those that come while one is under way share the next one.
 struct Shared {
     source: Source,
     /// When the last look began, and what was seen.
