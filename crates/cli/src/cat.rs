@@ -8,7 +8,7 @@ mod values;
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_space::{Attribute, Dtype, Error, Kind, NdBox, OpenOptions, Reader, Result, VariableInfo};
 use serde::Serialize;
@@ -19,6 +19,8 @@ use values::{npy_header, Layout, Spelling};
 
 /// Bytes read from the space at a time: a few segments' worth of rows, small beside any node's memory.
 const SLAB_BYTES_MAX: u64 = 8 << 20;
+/// Between two looks for a space that is not there yet.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Print a variable, the list of variables, or the attributes of a space.
 #[derive(clap::Args, Debug)]
@@ -125,21 +127,21 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
             Error::new(Kind::Usage, "binary output to a terminal is refused").hint("redirect it: … > FILE")
         );
     }
-    let options = OpenOptions {
-        component: Some("forebay cat".into()),
-        rank: Some(0),
-        size: Some(1),
-        observer: true,
-        timeout: args.wait,
-        channel: forebay_space::mechanism_of(&args.name)?.unwrap_or_default(),
-        ..OpenOptions::default()
+    let deadline = Instant::now() + args.wait;
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let mut reader = loop {
+        match join(&args.name, left()) {
+            // An observer does not wait for a space that is not there yet.
+            Err(e) if e.kind() == Kind::PeerMissing && !left().is_zero() => {
+                std::thread::sleep(LOOK_EVERY.min(left()))
+            }
+            opened => break opened.map_err(|e| spaces::with_suggestion(e, &args.name))?,
+        }
     };
-    let mut reader =
-        Reader::open(&args.name, &options).map_err(|e| spaces::with_suggestion(e, &args.name))?;
     if args.attributes {
-        return attributes(&mut reader, args, out);
+        return attributes(&mut reader, args, left(), out);
     }
-    let versions = select(&mut reader, args)?;
+    let versions = select(&mut reader, args, left())?;
     match &args.variable {
         None => list(&mut reader, args, &versions, out)?,
         Some(variable) => values(&mut reader, args, &versions, variable, format, out)?,
@@ -148,15 +150,28 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     Ok(0)
 }
 
-/// The version numbers to print, oldest first.
-fn select(reader: &mut Reader, args: &Args) -> Result<Vec<u64>> {
+fn join(name: &str, timeout: Duration) -> Result<Reader> {
+    let options = OpenOptions {
+        component: Some("forebay cat".into()),
+        rank: Some(0),
+        size: Some(1),
+        observer: true,
+        timeout,
+        channel: forebay_space::mechanism_of(name)?.unwrap_or_default(),
+        ..OpenOptions::default()
+    };
+    Reader::open(name, &options)
+}
+
+/// The version numbers to print, oldest first. Waits `wait` for the first one.
+fn select(reader: &mut Reader, args: &Args, wait: Duration) -> Result<Vec<u64>> {
     if let Which::Number(version) = args.version {
-        reader.wait(version, Some(args.wait))?;
+        reader.wait(version, Some(wait))?;
         return Ok(vec![version]);
     }
     if reader.latest()?.is_none() {
         let first = reader.versions()?.end;
-        reader.wait(first, Some(args.wait)).map_err(|e| match e.kind() {
+        reader.wait(first, Some(wait)).map_err(|e| match e.kind() {
             Kind::TimedOut => {
                 Error::new(Kind::TimedOut, format!("space {} has no complete version", args.name))
                     .hint("--wait SECONDS waits for the first one")
@@ -182,7 +197,7 @@ fn open(reader: &mut Reader, args: &Args, version: u64, out: &Output) -> Result<
     }
 }
 
-fn attributes(reader: &mut Reader, args: &Args, out: &Output) -> Result<i32> {
+fn attributes(reader: &mut Reader, args: &Args, wait: Duration, out: &Output) -> Result<i32> {
     #[derive(Serialize)]
     struct OfVersion {
         version: u64,
@@ -198,7 +213,7 @@ fn attributes(reader: &mut Reader, args: &Args, out: &Output) -> Result<i32> {
     let of_space = reader.attributes()?;
     // The attributes of a space are there before its first version.
     let is_asked_for = args.version != Which::Latest || !args.wait.is_zero() || reader.latest()?.is_some();
-    let numbers = if is_asked_for { select(reader, args)? } else { Vec::new() };
+    let numbers = if is_asked_for { select(reader, args, wait)? } else { Vec::new() };
     let mut versions = Vec::new();
     for version in numbers {
         let Some(mut opened) = open(reader, args, version, out)? else { continue };

@@ -1,6 +1,8 @@
 //! `ls`, `cat`, `verify` and `clean` against spaces of another process, living, finished and killed.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
 use forebay_cli::output::schema;
 use serde_json::json;
@@ -266,4 +268,18 @@ fn drain_moves_what_a_dead_producer_left() {
     WriterProcess::start(&bench, "flat").kill();
     bench.call(&["drain", "flat"]).wants(2).complains("no lower tier");
     bench.call(&["drain", "heta"]).wants(7).complains("did you mean heat?");
+}
+
+#[test]
+fn cat_waits_for_a_space_that_is_not_there_yet() {
+    let bench = Bench::new();
+    bench.call(&["cat", "heat", "--wait", "0.3"]).wants(7).complains("space heat does not exist");
+    let mut command = bench.command(&["cat", "heat", "--wait", "60", "--json"]);
+    let waiting = command.stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let writer = WriterProcess::start(&bench, "heat");
+    let output = waiting.wait_with_output().unwrap();
+    writer.finish();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("\"heat\""), "{text}");
 }
