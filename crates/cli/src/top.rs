@@ -181,7 +181,7 @@ fn live(args: &Args, source: Source, interval: Duration, out: &Output) -> Result
                 continue;
             }
             Next::Wish(Wish::Look) => source.look(&view),
-            Next::Arrived(look) => Some(look),
+            Next::Arrived(look) => Some(*look),
         };
         // Looking takes its time; the next look counts from here.
         due = look.is_some().then(|| Instant::now() + interval);
@@ -195,7 +195,7 @@ fn live(args: &Args, source: Source, interval: Duration, out: &Output) -> Result
 
 enum Next {
     Wish(Wish),
-    Arrived(Result<Look>),
+    Arrived(Box<Result<Look>>),
     Signal(i32),
 }
 
@@ -209,7 +209,7 @@ fn next(view: &mut View, source: &mut Source, signals: &Signals, due: Option<Ins
         }
         if !view.paused {
             if let Some(look) = source.arrived()? {
-                return Ok(Next::Arrived(look));
+                return Ok(Next::Arrived(Box::new(look)));
             }
         }
         let left = due.filter(|_| !view.paused).map(|due| due.saturating_duration_since(Instant::now()));

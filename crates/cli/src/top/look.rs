@@ -162,7 +162,7 @@ impl Look {
             };
             let (in_bytes_per_s, out_bytes_per_s) = (sum(true), sum(false));
             let waits = waits(&space, empty.unix_ns);
-            let mirrors = empty.agent.iter().flat_map(|agent| &agent.mirrors);
+            let mut mirrors = empty.agent.iter().flat_map(|agent| &agent.mirrors);
             Seen {
                 in_bytes_per_s,
                 out_bytes_per_s,
@@ -170,7 +170,7 @@ impl Look {
                 member_bytes_per_s: rates,
                 node: None,
                 unix_ns: empty.unix_ns,
-                mirror: mirrors.filter(|mirror| mirror.space == space.name).next_back().cloned(),
+                mirror: mirrors.find(|mirror| mirror.space == space.name).cloned(),
                 space,
             }
         };
